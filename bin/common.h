@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT
+ * The half that all programs share: the command line, the common options, opening and closing, messages, exit codes.
+ * What prints or exits is here and nowhere below.
+ */
+#ifndef KV_COMMON_H
+#define KV_COMMON_H
+
+#include "formats/pipe.h"
+#include "lib/device.h"
+#include "lib/opt.h"
+
+enum kv_exit { KV_EXIT_OK = 0, KV_EXIT_FAILED = 1, KV_EXIT_USAGE = 2 };
+
+struct kv_method_row { /* what help and "one of the following" list */
+	const char *name, *brief;
+};
+
+struct kv_tool {
+	const char *name;          /* "kv-score" */
+	const char *usage;         /* "METHOD [options] [FILE...]" */
+	const char *brief;         /* one line */
+	const struct kv_opt *opts; /* the program's own */
+	unsigned common;           /* which shared options it takes, of enum kv_common */
+	size_t (*methods)(struct kv_method_row *rows, size_t max); /* NULL: no METHOD operand */
+};
+
+enum kv_common {
+	KV_COMMON_OUTPUT = 1, /* -o FILE, --only, --drop */
+	KV_COMMON_DEVICE = 2, /* --device, --threads */
+	KV_COMMON_MODEL = 4,  /* -m MODEL */
+	KV_COMMON_SEED = 8,   /* --seed */
+};
+/* --quiet, --verbose, --help and --version are everywhere. */
+
+/* Values of the shared options after kv_options(); defaults from KV_MODEL, KV_DEVICE, KV_THREADS. */
+struct kv_common_values {
+	const char *output, *only, *drop, *device, *model;
+	unsigned threads;
+	uint64_t seed;
+	bool quiet, verbose;
+};
+extern struct kv_common_values kv_common;
+
+/* Parses; leaves with 0 on --help and --version, with 2 on misuse.  Returns the new argc: argv[1..] are the operands. */
+int kv_options(int argc, char **argv, const struct kv_tool *tool);
+/* "kv-score: WHY" and the usage to standard error; exits with 2. */
+void kv_usage(const struct kv_tool *tool, const char *fmt, ...) __attribute__((noreturn, format(printf, 2, 3)));
+/* Same for an unknown or missing METHOD: lists the known ones with their briefs. */
+void kv_usage_method(const struct kv_tool *tool, const char *given) __attribute__((noreturn));
+
+/* Messages to standard error, prefixed with the program's name. */
+void kv_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void kv_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));    /* only with --verbose */
+void kv_progress(const char *what, size_t done, size_t total);               /* a terminal only, after a second */
+void kv_progress_end(void);
+
+/* A filter's inputs (operands), output and device. */
+struct kv_io {
+	struct kv_pipe *pipe;
+	struct kv_device device;
+	struct kv_err err; /* the first fault sticks; kv_next and kv_finish know it */
+	int status;
+};
+/* Opens the pipe over the operand files, and the device if the tool takes one.  A failure sticks. */
+void kv_start(struct kv_io *io, char *const *files, bool no_output, const char *skip);
+int kv_next(struct kv_io *io, struct kv_step **step); /* KV_OK, KV_END, or a fault */
+/* rc: how the loop ended.  Writes the End record, closes, prints the message; returns the exit status. */
+int kv_finish(struct kv_io *io, int rc);
+
+/* The exit for programs without a pipe: prints e's sentence for a fault; quiet for KV_EPIPE. */
+int kv_report(int rc, const struct kv_err *e);
+/* Our history entry, new reference. */
+json_t *kv_history(void);
+
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT
+ * The loop of every filter: several streams in, joined by (sequence, layer), one stream out.
+ *
+ * kv_pipe_next() hands out one step at a time: each layer of each sequence in order with all its tensors loaded, then one step
+ * with layer KV_NO_LAYER per sequence (its `logits` and other whole-sequence tensors, maybe none).  The program looks at the tensors,
+ * puts new ones in, removes some; the next call writes the step and frees it.  So at most one layer is in memory.
+ */
+#ifndef KV_PIPE_H
+#define KV_PIPE_H
+
+#include "formats/stream.h"
+
+struct kv_sequence {
+	size_t number;         /* 0, 1, ... in this stream */
+	json_t *map;           /* the opening map: id, tokens, prompt_length, attributes ...; programs may add to it on the first step */
+	const int32_t *tokens; /* [n_tokens] */
+	size_t n_tokens;
+};
+
+struct kv_step {
+	struct kv_sequence *seq;
+	int layer;             /* KV_NO_LAYER on the last step of a sequence */
+	struct kv_item *items; /* tensors and unknown records, in stream order; private */
+	size_t n_items;
+};
+
+struct kv_pipe;
+
+struct kv_pipe_options {
+	char *const *files;       /* NULL-terminated; none or "-": standard input */
+	const char *output;       /* NULL or "-": standard output */
+	bool no_output;           /* a sink: nothing is written */
+	const char *only, *drop;  /* of what leaves */
+	const char *skip;         /* of what comes in: payloads that are never needed, so never loaded, and do not leave */
+	const json_t *entry;      /* our history entry (borrowed) */
+};
+
+/* Opens inputs and output.  Fails as kv_reader_open and kv_writer_open do, and with KV_EMODEL when two inputs come from different
+ * models, naming both files and the first difference. */
+int kv_pipe_open(struct kv_pipe **out, const struct kv_pipe_options *o, struct kv_err *e);
+const json_t *kv_pipe_model(const struct kv_pipe *p);   /* the header's model object, borrowed */
+const json_t *kv_pipe_header(const struct kv_pipe *p);  /* the first input's whole header */
+
+/* KV_OK with *step borrowed until the next call, KV_END after the last.  Faults carry file, sequence, layer and tensor. */
+int kv_pipe_next(struct kv_pipe *p, struct kv_step **step, struct kv_err *e);
+
+/* Borrowed; NULL if this step has none of that name. */
+const struct kv_tensor *kv_step_find(const struct kv_step *s, const char *name);
+/* The i-th tensor of the step, NULL behind the last. */
+const struct kv_tensor *kv_step_at(const struct kv_step *s, size_t i);
+/* Moves *t into the step (which now owns it), replacing one of the same name.  */
+int kv_step_put(struct kv_step *s, struct kv_tensor *t, struct kv_err *e);
+void kv_step_remove(struct kv_step *s, const char *name);
+
+/* Put "FILE: sequence N, layer L: " in front of a fault that a program found in this step. */
+int kv_step_where(const struct kv_pipe *p, const struct kv_step *s, struct kv_err *e);
+
+/* rc >= 0: writes what is left and the End record, closes.  rc < 0: drops the output.  Frees p in any case; returns the first
+ * fault. */
+int kv_pipe_finish(struct kv_pipe *p, int rc, struct kv_err *e);
+
+#endif

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT
+ * What a compute device can do: one table of functions, two implementations (kernels/cpu, kernels/cuda).
+ *
+ * Nothing above this file knows which device it has.  kernels/ includes nothing of ours but this file.
+ *
+ * Conventions
+ * - Every function returns 0, or a non-zero error number whose text error() gives.
+ * - `float *`, `void *` parameters point to device memory (alloc, view); `const size_t *`, `const int32_t *` arrays and
+ *   structs are host memory, read before the call returns.  Arrays are row-major, slowest axis first, and never overlap unless
+ *   a contract says so.
+ * - Work is queued in order; get() and wait() are the points where the host sees results.
+ * - Same input, same bytes, for any number of threads.  A row's result does not depend on how many rows the call has, as
+ *   long as the row keeps its place modulo KVK_ROW_TILE (so a prompt's rows are bit-identical with and without rows
+ *   behind them, and a prompt may be cut into chunks of a multiple of KVK_ROW_TILE rows).
+ * - Two devices agree within the bound that an operation states; comparisons and integers agree exactly.
+ *
+ * Axes: Hq query heads, Hkv KV heads (Hq a multiple of Hkv; query head h reads KV head h / (Hq/Hkv)), T tokens, D head size,
+ * n rows or columns of one call.
+ */
+#ifndef KVK_BACKEND_H
+#define KVK_BACKEND_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define KVK_ABI      1  /* raised with every change of the table */
+#define KVK_ROW_TILE 64 /* rows; see Conventions */
+
+/* Element types: of tensors in a stream (the first ones) and of weights in a model file (all but I32). */
+enum kvk_type {
+	KVK_F32,
+	KVK_F16,
+	KVK_BF16,
+	KVK_I32,
+	KVK_Q4_0, /* GGUF block types: KVK_TYPES[t].block elements share a block of KVK_TYPES[t].bytes bytes */
+	KVK_Q4_1,
+	KVK_Q5_0,
+	KVK_Q5_1,
+	KVK_Q8_0,
+	KVK_Q2_K,
+	KVK_Q3_K,
+	KVK_Q4_K,
+	KVK_Q5_K,
+	KVK_Q6_K,
+	KVK_N_TYPES
+};
+
+struct kvk_type_info {
+	const char *name; /* as streams and kv-show spell it: "f16", "q4_1" */
+	size_t block;     /* elements per block; 1 for plain types */
+	size_t bytes;     /* bytes per block */
+};
+extern const struct kvk_type_info kvk_types[KVK_N_TYPES]; /* kernels/types.c */
+
+struct kvk_dev;    /* an open device with its queue and scratch memory */
+struct kvk_weight; /* a matrix of the model, made ready for products */
+
+/* How often a weight will be used before it is released. */
+enum kvk_use {
+	KVK_MANY_ROWS, /* prefill: one product with many rows; may be expanded to the compute type */
+	KVK_FEW_ROWS,  /* decoding: many products with few rows; stays as it is, quantised if it was */
+};
+
+/* Rotary embedding: row with position p turns pair i by the angle p * inv_freq[i].
+ * The two halves of a pair are x[i], x[i + dim/2] (half) or x[2i], x[2i+1] (interleaved: GGUF's llama).  The result is always
+ * stored in half order, whatever the input, so that keys of one model look the same from every file format. */
+struct kvk_rope {
+	const float *inv_freq; /* device, [dim/2] */
+	size_t dim;            /* rotated leading part of a head, even, <= D */
+	int interleaved;
+};
+
+/* A cache whose heads hold different numbers of entries.  Head g's entries are rows start[g] .. start[g] + len[g] - 1 of
+ * k and v [*][D]. */
+struct kvk_ragged {
+	void *k, *v;
+	enum kvk_type type; /* F32, F16 or BF16, of both */
+	size_t Hkv, D;
+	const size_t *start, *len; /* [Hkv] */
+};
+
+enum kvk_reduce { KVK_MEAN, KVK_SUM, KVK_MAX };
+enum kvk_pool { KVK_POOL_NONE, KVK_POOL_MAX, KVK_POOL_AVG };
+
+/* One member of the attention-score family (METHODS: softmax over visible keys, then a reduction over the query rows).
+ * Row i stands at position q_pos[i] and sees every key at a position <= q_pos[i]; a row that sees no key is zero. */
+struct kvk_scores {
+	const void *q;        /* [Hq][n_q][D] */
+	enum kvk_type q_type; /* F32, F16 or BF16 */
+	const int32_t *q_pos; /* [n_q] host */
+	size_t n_q, Hq, Hkv, D;
+	const void *k; /* [Hkv][T][D], key j at position j */
+	enum kvk_type k_type;
+	size_t T;
+	const void *k_behind; /* [Hkv][n_behind][D] of k_type, key j at position T + j; NULL when n_behind is 0 */
+	size_t n_behind;
+	float scale;
+	enum kvk_reduce rows; /* how the rows become one number */
+	size_t n;             /* columns 0 .. n-1 are wanted, n <= T; the softmax still runs over all visible keys */
+};
+
+/* Which entries each head keeps.  Ordering: rank descending, then tie descending (if given), then position ascending;
+ * NaN ranks as -inf, -0 as +0; positions >= n rank as -inf.  The first min(n_sink, ...) and last n_recent positions are kept
+ * whatever their rank: r = min(n_recent, keep, T), s = min(n_sink, keep - r, T - r). */
+struct kvk_select {
+	const float *rank; /* [Hkv][n] */
+	const float *tie;  /* [Hkv][n] or NULL */
+	size_t Hkv, n, T;
+	size_t n_sink, n_recent;
+	const size_t *keep;   /* [Hkv] entries to keep, each <= T */
+	const size_t *offset; /* [Hkv + 1] where head h's entries go in index; offset[h+1] - offset[h] == keep[h] */
+};
+
+struct kvk_backend {
+	int abi;          /* KVK_ABI */
+	const char *name; /* "cpu", "cuda" */
+
+	/* Open device number `ordinal` (0 first).  threads 0: as many as the machine has.  On failure *dev is NULL and why, a
+	 * buffer of why_bytes, says why. */
+	int (*open)(struct kvk_dev **dev, int ordinal, int threads, char *why, size_t why_bytes);
+	void (*close)(struct kvk_dev *dev);
+	/* Text for the last error of this device; lives until the next call. */
+	const char *(*error)(struct kvk_dev *dev);
+
+	/* Device memory, 64-byte aligned, contents undefined; NULL when there is no more. */
+	void *(*alloc)(struct kvk_dev *dev, size_t bytes);
+	void (*free)(struct kvk_dev *dev, void *p);
+	/* Host bytes as device memory: the bytes themselves where host and device share memory, else a copy.  The host bytes
+	 * must stay unchanged until unview().  NULL when there is no memory. */
+	const void *(*view)(struct kvk_dev *dev, const void *host, size_t bytes);
+	void (*unview)(struct kvk_dev *dev, const void *p);
+	int (*put)(struct kvk_dev *dev, void *dst, const void *host, size_t bytes);
+	/* Waits for the queue, then copies to the host.  */
+	int (*get)(struct kvk_dev *dev, void *host, const void *src, size_t bytes);
+	/* As get(), converting n elements on the way: src F32, F16 or BF16 to host of those; round to nearest even. */
+	int (*get_as)(struct kvk_dev *dev, void *host, enum kvk_type host_type, const void *src, enum kvk_type type, size_t n);
+	int (*wait)(struct kvk_dev *dev);
+
+	/* A matrix [rows][cols] of any weight type in host memory (usually a mapped file), cols a multiple of the block.  The
+	 * host bytes must outlive the weight.  May return before the copy or expansion is done. */
+	int (*weight_open)(struct kvk_dev *dev, struct kvk_weight **w, const void *host, enum kvk_type type, size_t rows,
+	    size_t cols, enum kvk_use use);
+	void (*weight_close)(struct kvk_dev *dev, struct kvk_weight *w);
+
+	/* y [n][cols] f32: the rows `ids` of w (the embedding table).  Ids are checked by the caller. */
+	int (*rows)(struct kvk_dev *dev, const struct kvk_weight *w, const int32_t *ids, size_t n, float *y);
+
+	/* y [n][rows] = x [n][cols] * w^T (+ bias [rows]) (+ y, when add is not 0).  f32 accumulation.
+	 * Bound: cols * 2^-23 * sum |x||w| for f32 compute. */
+	int (*linear)(struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias, int add,
+	    float *y);
+
+	/* y[i][j] = x[i][j] / sqrt(mean_j x[i][j]^2 + eps) * w[j].  x, y [n][d]; y may be x. */
+	int (*rms_norm)(struct kvk_dev *dev, const float *x, const float *w, float eps, size_t n, size_t d, float *y);
+
+	/* y[i] = silu(gate[i]) * up[i], n elements; y may be gate or up. */
+	int (*silu_mul)(struct kvk_dev *dev, const float *gate, const float *up, size_t n, float *y);
+
+	/* Split rows into heads and store them head by head: x [n][H][D] f32; row i of head h goes to row at[h] + i of y [*][D],
+	 * converted to y_type.  Before that, optionally: RMS norm of each head with weight norm [D] and eps (norm NULL: none; the weight's
+	 * order is that of x), and rotation to positions pos, pos + 1, ... (rope NULL: none). */
+	int (*heads)(struct kvk_dev *dev, const float *x, size_t n, size_t H, size_t D, const float *norm, float eps,
+	    const struct kvk_rope *rope, size_t pos, void *y, enum kvk_type y_type, const size_t *at);
+
+	/* Causal attention of n new rows over a ragged cache that already contains them: the last n entries of every head are the
+	 * rows' own, so row i sees the first len[g] - n + i + 1 entries of head g (len[g] >= n).
+	 * Row i of head h is row q_at[h] + i of q [*][D] f32.  y [n][Hq * D] f32.  No memory that grows with n * len. */
+	int (*attention)(struct kvk_dev *dev, const float *q, const size_t *q_at, size_t n, size_t Hq,
+	    const struct kvk_ragged *cache, float scale, float *y);
+
+	/* s [Hq][n] f32 per query head, see struct kvk_scores.  |x-y| <= 1e-7 + 2e-5 max(|x|,|y|) against real arithmetic.
+	 * Memory beside k: O(Hq * T). */
+	int (*scores)(struct kvk_dev *dev, const struct kvk_scores *job, float *s);
+
+	/* y [Hkv][n]: x [Hq][n] reduced over the Hq/Hkv heads of each group. */
+	int (*reduce_heads)(struct kvk_dev *dev, const float *x, size_t Hq, size_t Hkv, size_t n, enum kvk_reduce how, float *y);
+
+	/* Stride-1 pooling along each row of x [H][n], odd width, r = width / 2.  MAX ignores what lies outside; AVG counts it
+	 * as 0 and always divides by width.  NaN counts as -inf for MAX. */
+	int (*pool)(struct kvk_dev *dev, const float *x, size_t H, size_t n, enum kvk_pool kind, size_t width, float *y);
+
+	/* index [offset[Hkv]] i32: the kept positions of every head, ascending.  Exact. */
+	int (*select)(struct kvk_dev *dev, const struct kvk_select *job, int32_t *index);
+
+	/* Rows of x [H][T][row_bytes]: y row e is x's row index[e] of the head h with offset[h] <= e < offset[h+1]. */
+	int (*gather)(struct kvk_dev *dev, const void *x, size_t H, size_t T, size_t row_bytes, const int32_t *index,
+	    const size_t *offset, void *y);
+};
+
+/* The CPU backend.  libkvcuda.so exports the same kind of table as `kvk_cuda`. */
+extern const struct kvk_backend kvk_cpu;
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT
+ * A compute device by name: the CPU, or the CUDA backend when libkvcuda.so can be opened.
+ */
+#ifndef KV_DEVICE_H
+#define KV_DEVICE_H
+
+#include "kernels/backend.h"
+#include "lib/err.h"
+
+struct kv_device {
+	const struct kvk_backend *op; /* the table */
+	struct kvk_dev *dev;          /* its first argument everywhere */
+	void *library;                /* dlopen handle, NULL for the CPU */
+};
+
+/* name: "auto" (CUDA if there is a usable device, else the CPU), "cpu", "cuda" or "cuda:N"; NULL is auto.
+ * threads 0: all the machine has.  Fails: KV_EARG (unknown name), KV_EDEV (with the backend's reason). */
+int kv_device_open(struct kv_device *d, const char *name, unsigned threads, struct kv_err *e);
+void kv_device_close(struct kv_device *d);
+
+/* Turn a backend's status into ours: KV_OK for 0, else KV_EDEV with "cpu: WHAT: reason". */
+int kv_device_check(const struct kv_device *d, int status, const char *what, struct kv_err *e);
+
+/* Device memory or NULL with the fault recorded; released by kv_device_free (NULL is fine). */
+void *kv_device_alloc(const struct kv_device *d, size_t n, size_t size, struct kv_err *e);
+void kv_device_free(const struct kv_device *d, void *p);
+
+#endif

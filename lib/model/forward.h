@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT
+ * The forward pass, one layer function for prefill and decoding.
+ *
+ * A layer reads n new rows, appends their keys and values to that layer's cache, and attends over the whole cache.  Prefill
+ * (kv_prefill) is layer-major: all rows through layer 0, its tensors to the caller, its memory back, on to layer 1.  Decoding
+ * (kv_extend) runs few rows through all layers over a resident cache.
+ */
+#ifndef KV_FORWARD_H
+#define KV_FORWARD_H
+
+#include "lib/device.h"
+#include "lib/model/model.h"
+
+/* A model on a device. */
+struct kv_engine;
+
+/* Keeps model and device borrowed.  Fails: KV_EMEM, KV_EDEV. */
+int kv_engine_new(struct kv_engine **out, const struct kv_model *m, const struct kv_device *d, struct kv_err *e);
+void kv_engine_free(struct kv_engine *x);
+
+/* What a layer of the prefill produced; device memory, f32, valid during the callback only. */
+struct kv_layer_view {
+	size_t layer;
+	size_t T;
+	const float *q; /* [Hq][T][D] after rotation, half-split order */
+	const float *k; /* [Hkv][T][D] after rotation, half-split order */
+	const float *v; /* [Hkv][T][D] */
+};
+typedef int (*kv_layer_fn)(void *ctx, const struct kv_layer_view *view, struct kv_err *e);
+
+/* Run T >= 1 tokens (positions 0 .. T-1) through all layers; fn sees each.  logits [vocab] f32 on the host: those of the last
+ * token, NULL if not wanted.  Memory: weights of one layer expanded, activations of T rows, one layer's q, k, v; nothing that
+ * grows with T * T.  Fails: KV_ESHAPE (T 0 or beyond the context), KV_EARG (token id), KV_EDEV, KV_EMEM, and fn's. */
+int kv_prefill(struct kv_engine *x, const int32_t *tokens, size_t T, kv_layer_fn fn, void *ctx, float *logits,
+    struct kv_err *e);
+
+/* A cache for decoding: per layer and KV head its own number of entries. */
+struct kv_cache;
+
+/* type: F32, F16 or BF16, as stored.  `room`: tokens that will be appended at most. */
+int kv_cache_new(struct kv_cache **out, struct kv_engine *x, enum kvk_type type, size_t room, struct kv_err *e);
+void kv_cache_free(struct kv_cache *c);
+/* Load one layer: k, v [offset[Hkv]][D] of the cache's type on the host, head g's entries at offset[g] .. offset[g+1]-1. */
+int kv_cache_set(struct kv_cache *c, size_t layer, const void *k, const void *v, const size_t *offset, struct kv_err *e);
+/* True position of the next token; not derivable from entry counts. */
+void kv_cache_seek(struct kv_cache *c, size_t next_position);
+size_t kv_cache_position(const struct kv_cache *c);
+size_t kv_cache_bytes(const struct kv_cache *c); /* K and V of the entries held now */
+
+/* Rows of one kv_extend call, for those who want queries: q [Hq][n][D] f32 on the device during the callback. */
+struct kv_extend_tap {
+	kv_layer_fn fn; /* view.k and view.v are NULL */
+	void *ctx;
+};
+
+/* Append n tokens at positions next, next+1, ... and attend over everything.  logits [n_logits][vocab] f32 on the host: those
+ * of the last n_logits rows (0 <= n_logits <= n).  tap NULL: none.
+ * Fails: KV_ESHAPE (no room left, beyond the context), KV_EARG (token id), KV_EDEV. */
+int kv_extend(struct kv_cache *c, const int32_t *tokens, size_t n, float *logits, size_t n_logits,
+    const struct kv_extend_tap *tap, struct kv_err *e);
+
+#endif
