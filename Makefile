@@ -19,11 +19,13 @@ LIB   := $(sort $(wildcard lib/*.c lib/*/*.c formats/*.c kernels/*.c kernels/cpu
 BIN   := $(sort $(wildcard bin/kv-*.c))
 UNIT  := $(sort $(wildcard tests/unit/*.c tests/kernels/*.c))
 TLIB  := $(sort $(wildcard tests/lib/*.c))
+TOOL  := $(sort $(wildcard tests/tools/*.c))
 
 LIBOBJ  := $(LIB:%=$B/%.o)
 TLIBOBJ := $(TLIB:%=$B/%.o)
 PROGS   := $(BIN:bin/%.c=$B/bin/%)
 TESTS   := $(UNIT:tests/%.c=$B/tests/%)
+TOOLS   := $(TOOL:tests/%.c=$B/tests/%)
 
 .PHONY: all check check-long check-unit check-cli check-includes demo install uninstall clean help deps bench
 all: $(PROGS)
@@ -50,3 +52,8 @@ $B/tests/%: $B/tests/%.c.o $(TLIBOBJ) $B/libkv.a
 
 check-unit: $(TESTS)
 	@tests/run-unit $(TESTS)
+
+check-cli: $(PROGS) $(TOOLS)
+	@KV_BUILD=$(abspath $B) bats tests/cli
+
+check: check-unit check-cli
