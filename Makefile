@@ -43,7 +43,12 @@ $B/bin/%: $B/bin/%.c.o $B/bin/common.c.o $B/libkv.a
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(ALLFLAGS) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 
-$B/tests/%: $B/tests/%.c.o $(TLIBOBJ) $B/libkv.a
+# An archive, so that a test is linked with what it uses and nothing else.
+$B/tests/libtest.a: $(TLIBOBJ)
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+$B/tests/%: $B/tests/%.c.o $B/tests/libtest.a $B/libkv.a
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(ALLFLAGS) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS) -lcmocka
 
