@@ -1,6 +1,7 @@
 # kvtools: the whole build.  `make help` lists the targets; nothing is guessed.
 #   CC, CFLAGS, CPPFLAGS, LDFLAGS, prefix, DESTDIR belong to you (or your packager); SAN=1 adds ASan and UBSan.
-#   KERNEL_CFLAGS is for kernels/cpu only: the default uses every instruction of the machine that builds.
+#   KERNEL_CFLAGS is for kernels/ only: the default uses every instruction of the machine that builds.
+#   -ffp-contract=off everywhere else: budgets and kept sets must be the same integers on every machine.
 
 VERSION := 0.1.0
 prefix  ?= /usr/local
@@ -27,7 +28,7 @@ PROGS   := $(BIN:bin/%.c=$B/bin/%)
 TESTS   := $(UNIT:tests/%.c=$B/tests/%)
 TOOLS   := $(TOOL:tests/%.c=$B/tests/%)
 
-.PHONY: all check check-long check-unit check-cli check-includes demo install uninstall clean help deps bench
+.PHONY: all check check-long check-unit check-cli check-includes demo install uninstall clean help
 all: $(PROGS)
 
 $B/kernels/%.c.o: ALLFLAGS += $(KERNEL_CFLAGS)
@@ -55,10 +56,42 @@ $B/tests/%: $B/tests/%.c.o $B/tests/libtest.a $B/libkv.a
 .SECONDARY:
 -include $(shell find $B -name '*.d' 2>/dev/null)
 
+# ---- tests: `check` needs no network, no GPU, no model; `check-long` fetches the demo's model and original vocabularies
+check: check-includes check-unit check-cli
+check-includes:
+	@tests/check-includes
 check-unit: $(TESTS)
 	@tests/run-unit $(TESTS)
-
 check-cli: $(PROGS) $(TOOLS)
 	@KV_BUILD=$(abspath $B) bats tests/cli
+check-long: $(PROGS) $(TOOLS) $(TESTS)
+	@KV_BUILD=$(abspath $B) tests/run-long
 
-check: check-unit check-cli
+# ---- the demo: installs what is missing, fetches a real small model, runs the pipeline on a real document
+demo:
+	@tools/deps
+	@$(MAKE) --no-print-directory all
+	@KV_BUILD=$(abspath $B) examples/demo.sh
+
+install: all
+	install -d $(DESTDIR)$(prefix)/bin $(DESTDIR)$(prefix)/share/man/man1 \
+	    $(DESTDIR)$(prefix)/share/man/man5 $(DESTDIR)$(prefix)/share/man/man7
+	install -m 755 $(PROGS) $(DESTDIR)$(prefix)/bin
+	install -m 644 man/*.1 $(DESTDIR)$(prefix)/share/man/man1
+	install -m 644 man/*.5 $(DESTDIR)$(prefix)/share/man/man5
+	install -m 644 man/*.7 $(DESTDIR)$(prefix)/share/man/man7
+uninstall:
+	cd $(DESTDIR)$(prefix)/bin && rm -f $(notdir $(PROGS))
+	cd $(DESTDIR)$(prefix)/share/man && rm -f $(foreach n,1 5 7,$(patsubst man/%,man$n/%,$(wildcard man/*.$n)))
+
+clean:
+	rm -rf build
+
+help:
+	@echo 'make             the programs, in build/bin'
+	@echo 'make demo        install missing Debian packages, fetch a small model, run the whole pipeline'
+	@echo 'make check       all tests (a few minutes; no network, no GPU); with SAN=1 under ASan and UBSan'
+	@echo 'make check-long  slow tests: the demo model and original vocabularies are fetched'
+	@echo 'make install     to $$DESTDIR$$prefix (/usr/local); make uninstall takes it away'
+	@echo 'make clean       remove build/'
+	@echo 'Variables: CC CFLAGS CPPFLAGS LDFLAGS KERNEL_CFLAGS prefix DESTDIR B (build folder) SAN'
