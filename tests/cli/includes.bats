@@ -1,0 +1,54 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# tests/check-includes finds what it is there to find, and our own tree has none of it.
+
+setup() {
+	check="$BATS_TEST_DIRNAME/../check-includes"
+	T=$BATS_TEST_TMPDIR
+	mkdir -p "$T"/bin "$T"/formats "$T"/lib/score "$T"/kernels/cpu "$T"/tests
+	: >"$T/kernels/backend.h"
+}
+
+@test "our own tree is clean" {
+	run "$check"
+	[ "$status" -eq 0 ]
+	[ -z "$output" ]
+}
+
+@test "a file may include what is below it and the contract of its room" {
+	printf '#include <stdio.h>\n#include "formats/a.h"\n#include "lib/score/score.h"\n' >"$T/bin/kv-a.c"
+	printf '#include "lib/score/score.h"\n#include "kernels/backend.h"\n' >"$T/lib/score/knorm.c"
+	printf '#include "lib/score/attention.h"\n' >"$T/lib/score/scores.c"
+	printf '#include "kernels/backend.h"\n#include "kernels/cpu/cpu.h"\n' >"$T/kernels/cpu/op.c"
+	run "$check" "$T"
+	[ "$status" -eq 0 ]
+}
+
+# stray FILE LINE WHAT: a tree with just this line in FILE is refused, and the message names the file and says WHAT.
+stray() {
+	printf '%s\n' "$2" >"$T/$1"
+	run "$check" "$T"
+	rm "$T/$1"
+	[ "$status" -ne 0 ]
+	[[ "$output" == *"$1:1: "*"$3"* ]]
+}
+
+@test "what goes upwards or sideways is named" {
+	stray lib/a.c '#include "formats/stream.h"' 'lib/ is below formats/'
+	stray formats/a.c '#include "bin/common.h"' 'formats/ is below bin/'
+	stray kernels/cpu/a.c '#include "lib/err.h"' 'a kernel knows backend.h'
+	stray kernels/cpu/a.c '#include "kernels/cuda/b.h"' 'a kernel knows backend.h'
+	stray lib/a.c '#include <cuda_runtime.h>' 'only kernels/cuda'
+	stray lib/a.c '#include "err.h"' 'from the root'
+	stray tests/a.c '#include "lib/err.c"' 'no header'
+	: >"$T/lib/score/other.c"
+	stray lib/score/a.c '#include "lib/score/other.h"' 'no other method'
+}
+
+@test "two files of one name are named" {
+	echo 'int a;' >"$T/lib/score/a.c"
+	echo 'int b;' >"$T/kernels/cpu/a.c"
+	run "$check" "$T"
+	[ "$status" -ne 0 ]
+	[[ "$output" == *"same base name"* ]]
+}
