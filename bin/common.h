@@ -47,6 +47,8 @@ int kv_options(int argc, char **argv, const struct kv_tool *tool);
 void kv_usage(const struct kv_tool *tool, const char *fmt, ...) __attribute__((noreturn, format(printf, 2, 3)));
 /* Same for an unknown or missing METHOD: lists the known ones with their briefs. */
 void kv_usage_method(const struct kv_tool *tool, const char *given) __attribute__((noreturn));
+/* The model to open; misuse if neither -m nor KV_MODEL says which. */
+const char *kv_need_model(const struct kv_tool *tool);
 
 /* Messages to standard error, prefixed with the program's name. */
 void kv_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -58,6 +60,7 @@ void kv_progress_end(void);
 struct kv_io {
 	struct kv_pipe *pipe;
 	struct kv_device device;
+	json_t *entry;     /* our history entry */
 	struct kv_err err; /* the first fault sticks; kv_next and kv_finish know it */
 	int status;
 };

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: MIT */
+#include "bin/common.h"
+
+#include "lib/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MAX_METHODS 64
+#define MAX_THREADS 1024
+
+struct kv_common_values kv_common = { .device = "auto" };
+
+static const struct kv_tool *self; /* set by kv_options() */
+static int saved_argc;             /* the command line as it came: kv_opt_parse() moves the operands */
+static char **saved_argv;
+static bool want_help, want_version;
+
+/* Rows a tool may leave out, each with the bit of enum kv_common that brings it; 0: everywhere. */
+static const struct {
+	unsigned bit;
+	struct kv_opt opt;
+} rows[] = {
+	{ KV_COMMON_MODEL,
+	    { "model", 'm', KV_STRING, &kv_common.model, "MODEL", "GGUF file or Hugging Face folder; else $KV_MODEL", 0, 0, NULL } },
+	{ KV_COMMON_OUTPUT, { "output", 'o', KV_STRING, &kv_common.output, "FILE", "write here; - is standard output", 0, 0, NULL } },
+	{ KV_COMMON_OUTPUT, { "only", 0, KV_STRING, &kv_common.only, "NAME,...", "only these tensors leave", 0, 0, NULL } },
+	{ KV_COMMON_OUTPUT, { "drop", 0, KV_STRING, &kv_common.drop, "NAME,...", "these tensors do not leave", 0, 0, NULL } },
+	{ KV_COMMON_DEVICE,
+	    { "device", 0, KV_STRING, &kv_common.device, "NAME", "auto, cpu, cuda or cuda:N; else $KV_DEVICE", 0, 0, NULL } },
+	{ KV_COMMON_DEVICE, { "threads", 0, KV_UINT, &kv_common.threads, "N", "0: all processors; else $KV_THREADS", 0,
+			      MAX_THREADS, NULL } },
+	{ KV_COMMON_SEED, { "seed", 0, KV_U64, &kv_common.seed, "N", "of the random numbers", 0, 0, NULL } },
+	{ 0, { "quiet", 'q', KV_FLAG, &kv_common.quiet, NULL, "no warnings, no progress", 0, 0, NULL } },
+	{ 0, { "verbose", 'v', KV_FLAG, &kv_common.verbose, NULL, "say more", 0, 0, NULL } },
+	{ 0, { "help", 'h', KV_FLAG, &want_help, NULL, "this text", 0, 0, NULL } },
+	{ 0, { "version", 0, KV_FLAG, &want_version, NULL, "the version", 0, 0, NULL } },
+};
+#define N_ROWS (sizeof rows / sizeof rows[0])
+
+static struct kv_opt shared[N_ROWS + 1]; /* the rows this tool takes */
+static const struct kv_opt *tables[3];
+
+static const char *
+name(void)
+{
+	return self != NULL ? self->name : "kvtools";
+}
+
+/* ---- messages */
+
+static bool progress_shown;
+
+static void
+message(const char *kind, const char *fmt, va_list ap)
+{
+	kv_progress_end();
+	fprintf(stderr, "%s: %s", name(), kind);
+	vfprintf(stderr, fmt, ap);
+	fputc('\n', stderr);
+}
+
+void
+kv_warn(const char *fmt, ...)
+{
+	va_list ap;
+
+	if (kv_common.quiet)
+		return;
+	va_start(ap, fmt);
+	message("warning: ", fmt, ap);
+	va_end(ap);
+}
+
+void
+kv_note(const char *fmt, ...)
+{
+	va_list ap;
+
+	if (!kv_common.verbose)
+		return;
+	va_start(ap, fmt);
+	message("", fmt, ap);
+	va_end(ap);
+}
+
+static double
+seconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+void
+kv_progress(const char *what, size_t done, size_t total)
+{
+	static double first, last;
+	double now = seconds();
+
+	if (first == 0)
+		first = now;
+	if (kv_common.quiet || now - first < 1.0 || now - last < 0.1 || !isatty(STDERR_FILENO))
+		return;
+	last = now;
+	progress_shown = true;
+	fprintf(stderr, "\r%s: %s %zu/%zu\033[K", name(), what, done, total);
+	fflush(stderr);
+}
+
+void
+kv_progress_end(void)
+{
+	if (progress_shown)
+		fputs("\r\033[K", stderr);
+	progress_shown = false;
+}
+
+/* ---- help and misuse */
+
+static size_t
+list_methods(const struct kv_tool *tool, struct kv_method_row *list)
+{
+	return tool->methods != NULL ? tool->methods(list, MAX_METHODS) : 0;
+}
+
+/* The whole help text, made before the options are read: it shows the defaults it finds in the variables. */
+static int
+help_text(const struct kv_tool *tool, struct kv_buf *out, struct kv_err *e)
+{
+	struct kv_method_row list[MAX_METHODS];
+	size_t n = list_methods(tool, list);
+	int rc;
+
+	if ((rc = kv_buf_printf(out, e, "usage: %s %s\n%s\n", tool->name, tool->usage, tool->brief)) < 0)
+		return rc;
+	if (n > 0 && (rc = kv_buf_printf(out, e, "\nMETHOD:\n")) < 0)
+		return rc;
+	for (size_t i = 0; i < n; i++)
+		if ((rc = kv_buf_printf(out, e, "  %-24s  %s\n", list[i].name, list[i].brief)) < 0)
+			return rc;
+	if ((rc = kv_buf_printf(out, e, "\noptions:\n")) < 0)
+		return rc;
+	for (size_t i = 0; tables[i] != NULL; i++)
+		if ((rc = kv_opt_help(tables[i], out, e)) < 0)
+			return rc;
+	return rc;
+}
+
+static void __attribute__((noreturn))
+misuse(const struct kv_tool *tool)
+{
+	fprintf(stderr, "usage: %s %s\ntry '%s --help'\n", tool->name, tool->usage, tool->name);
+	exit(KV_EXIT_USAGE);
+}
+
+void
+kv_usage(const struct kv_tool *tool, const char *fmt, ...)
+{
+	va_list ap;
+
+	fprintf(stderr, "%s: ", tool->name);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+	misuse(tool);
+}
+
+void
+kv_usage_method(const struct kv_tool *tool, const char *given)
+{
+	struct kv_method_row list[MAX_METHODS];
+	size_t n = list_methods(tool, list);
+
+	if (given == NULL)
+		fprintf(stderr, "%s: expected a METHOD, one of\n", tool->name);
+	else
+		fprintf(stderr, "%s: unknown METHOD '%s', expected one of\n", tool->name, given);
+	for (size_t i = 0; i < n; i++)
+		fprintf(stderr, "  %-16s  %s\n", list[i].name, list[i].brief);
+	misuse(tool);
+}
+
+const char *
+kv_need_model(const struct kv_tool *tool)
+{
+	if (kv_common.model == NULL)
+		kv_usage(tool, "which model? give -m MODEL or set KV_MODEL");
+	return kv_common.model;
+}
+
+/* ---- the command line */
+
+/* A descriptor that was closed when we started would be taken by the next open(), and data written into the wrong file.
+ * Fill the gaps with something on which the missing direction fails. */
+static void
+fill_descriptors(void)
+{
+	static const int mode[3] = { O_WRONLY, O_RDONLY, O_RDWR };
+
+	for (int fd = 0; fd < 3; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", mode[fd]) != fd)
+			exit(KV_EXIT_FAILED);
+}
+
+static bool
+is_device_name(const char *s)
+{
+	if (strcmp(s, "auto") == 0 || strcmp(s, "cpu") == 0 || strcmp(s, "cuda") == 0)
+		return true;
+	return strncmp(s, "cuda:", 5) == 0 && s[5] != '\0' && s[5 + strspn(s + 5, "0123456789")] == '\0';
+}
+
+static void
+take_environment(const struct kv_tool *tool)
+{
+	struct kv_opt threads = { "threads", 0, KV_UINT, &kv_common.threads, "N", "", 0, MAX_THREADS, NULL };
+	const struct kv_opt table[] = { threads, { 0 } }, *const one[] = { table, NULL };
+	char option[64], *argv[] = { NULL, option, NULL };
+	struct kv_err e = { 0 };
+	const char *s;
+	int argc = 2;
+
+	if ((tool->common & KV_COMMON_MODEL) && (s = getenv("KV_MODEL")) != NULL && *s != '\0')
+		kv_common.model = s;
+	if (!(tool->common & KV_COMMON_DEVICE))
+		return;
+	if ((s = getenv("KV_DEVICE")) != NULL && *s != '\0')
+		kv_common.device = s;
+	if ((s = getenv("KV_THREADS")) == NULL || *s == '\0')
+		return;
+	snprintf(option, sizeof option, "--threads=%s", s);
+	if (kv_opt_parse(one, &argc, argv, &e) < 0)
+		kv_usage(tool, "KV_THREADS: %s", e.text);
+}
+
+static void
+save_command(int argc, char **argv)
+{
+	saved_argc = argc;
+	saved_argv = calloc((size_t)argc + 1, sizeof *argv);
+	if (saved_argv == NULL) {
+		fprintf(stderr, "%s: out of memory\n", name());
+		exit(KV_EXIT_FAILED);
+	}
+	memcpy(saved_argv, argv, (size_t)argc * sizeof *argv);
+}
+
+static void
+free_at_exit(void)
+{
+	if (tables[0] != NULL)
+		kv_opt_fini(tables);
+	free(saved_argv);
+}
+
+/* Print the text, free it and leave, with 0 if it arrived. */
+static void __attribute__((noreturn))
+print_and_leave(struct kv_buf *text)
+{
+	struct kv_err e = { 0 };
+	int rc = kv_write_all(STDOUT_FILENO, text->data, text->n, &e);
+
+	kv_buf_fini(text);
+	exit(kv_report(rc, &e));
+}
+
+int
+kv_options(int argc, char **argv, const struct kv_tool *tool)
+{
+	static const struct kv_opt none[] = { { 0 } };
+	struct kv_buf help = { 0 };
+	struct kv_err e = { 0 };
+	size_t n = 0;
+	int rc;
+
+	self = tool;
+	fill_descriptors();
+	signal(SIGPIPE, SIG_IGN); /* a write tells us: KV_EPIPE */
+	save_command(argc, argv);
+	atexit(free_at_exit);
+	for (size_t i = 0; i < N_ROWS; i++)
+		if (rows[i].bit == 0 || (tool->common & rows[i].bit))
+			shared[n++] = rows[i].opt;
+	tables[0] = tool->opts != NULL ? tool->opts : none;
+	tables[1] = shared;
+	take_environment(tool);
+	if ((rc = help_text(tool, &help, &e)) == KV_OK)
+		rc = kv_opt_parse(tables, &argc, argv, &e);
+	if (want_help)
+		print_and_leave(&help);
+	help.n = 0;
+	if (want_version && kv_buf_printf(&help, &e, "%s (kvtools) %s\n", tool->name, KV_VERSION) == KV_OK)
+		print_and_leave(&help);
+	kv_buf_fini(&help);
+	if (rc < 0)
+		kv_usage(tool, "%s", e.text);
+	if (!is_device_name(kv_common.device))
+		kv_usage(tool, "--device: expected auto, cpu, cuda or cuda:N, got '%s'", kv_common.device);
+	return argc;
+}
+
+json_t *
+kv_history(void)
+{
+	return kv_history_entry(name(), KV_VERSION, saved_argc, saved_argv);
+}
+
+/* ---- inputs, output, exit */
+
+void
+kv_start(struct kv_io *io, char *const *files, bool no_output, const char *skip)
+{
+	struct kv_pipe_options o = {
+		.files = files, .output = kv_common.output, .no_output = no_output,
+		.only = kv_common.only, .drop = kv_common.drop, .skip = skip,
+	};
+
+	*io = (struct kv_io){ 0 };
+	if (self->common & KV_COMMON_DEVICE)
+		io->status = kv_device_open(&io->device, kv_common.device, kv_common.threads, &io->err);
+	if (io->status < 0)
+		return;
+	io->entry = kv_history();
+	if (io->entry == NULL) {
+		io->status = kv_no_memory(&io->err, sizeof *io->entry);
+		return;
+	}
+	o.entry = io->entry;
+	io->status = kv_pipe_open(&io->pipe, &o, &io->err);
+}
+
+int
+kv_next(struct kv_io *io, struct kv_step **step)
+{
+	if (io->status == KV_OK)
+		io->status = kv_pipe_next(io->pipe, step, &io->err);
+	return io->status;
+}
+
+int
+kv_finish(struct kv_io *io, int rc)
+{
+	if (rc >= 0 && io->status < 0)
+		rc = io->status;
+	if (rc > 0)
+		rc = KV_OK;
+	if (io->pipe != NULL) {
+		struct kv_err e = io->err;
+		int closed = kv_pipe_finish(io->pipe, rc, &io->err);
+
+		if (rc < 0)
+			io->err = e; /* the first fault is the one to tell */
+		else
+			rc = closed;
+	}
+	io->pipe = NULL;
+	json_decref(io->entry);
+	kv_device_close(&io->device);
+	return kv_report(rc, &io->err);
+}
+
+int
+kv_report(int rc, const struct kv_err *e)
+{
+	kv_progress_end();
+	if (rc >= 0)
+		return KV_EXIT_OK;
+	if (rc == KV_EPIPE) {
+		/* end as any Unix program does when its reader has gone */
+		signal(SIGPIPE, SIG_DFL);
+		raise(SIGPIPE);
+	} else
+		fprintf(stderr, "%s: %s\n", name(), e->code != 0 ? e->text : "failed");
+	return KV_EXIT_FAILED;
+}

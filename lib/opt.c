@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: MIT */
+#include "lib/opt.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HELP_COLUMN 28 /* where the text of a help line begins */
+
+static const struct kv_opt *
+find_long(const struct kv_opt *const *tables, const char *name, size_t n)
+{
+	for (; *tables != NULL; tables++)
+		for (const struct kv_opt *o = *tables; o->name != NULL; o++)
+			if (strncmp(o->name, name, n) == 0 && o->name[n] == '\0')
+				return o;
+	return NULL;
+}
+
+static const struct kv_opt *
+find_letter(const struct kv_opt *const *tables, char letter)
+{
+	for (; *tables != NULL; tables++)
+		for (const struct kv_opt *o = *tables; o->name != NULL; o++)
+			if (o->letter != 0 && o->letter == letter)
+				return o;
+	return NULL;
+}
+
+static double
+largest(enum kv_opt_kind kind)
+{
+	switch (kind) {
+	case KV_UINT: return UINT32_MAX;
+	case KV_SIZE: return (double)INT64_MAX;
+	default: return (double)UINT64_MAX;
+	}
+}
+
+static int
+set_whole(const struct kv_opt *o, const char *s, struct kv_err *e)
+{
+	bool ranged = o->max > o->min;
+	double min = ranged ? o->min : 0, max = ranged ? o->max : largest(o->kind);
+	unsigned long long v;
+	char *end;
+
+	errno = 0;
+	v = strtoull(s, &end, 10);
+	/* strtoull takes spaces and signs; a count has neither */
+	if (!isdigit((unsigned char)*s) || *end != '\0' || errno == ERANGE || (double)v < min || (double)v > max ||
+	    (o->kind == KV_SIZE && v > INT64_MAX))
+		return kv_fail(e, KV_EARG, "--%s: expected a whole number from %.0f to %.0f, got '%s'", o->name, min, max, s);
+	if (o->kind == KV_UINT)
+		*(unsigned *)o->to = (unsigned)v;
+	else if (o->kind == KV_SIZE)
+		*(size_t *)o->to = (size_t)v;
+	else
+		*(uint64_t *)o->to = v;
+	return KV_OK;
+}
+
+static int
+set_double(const struct kv_opt *o, const char *s, struct kv_err *e)
+{
+	bool ranged = o->max > o->min;
+	char *end;
+	double v = strtod(s, &end);
+
+	if (end == s || isspace((unsigned char)*s) || *end != '\0' || !isfinite(v))
+		return kv_fail(e, KV_EARG, "--%s: expected a number, got '%s'", o->name, s);
+	if (ranged && (v < o->min || v > o->max))
+		return kv_fail(e, KV_EARG, "--%s: expected a number from %g to %g, got '%s'", o->name, o->min, o->max, s);
+	*(double *)o->to = v;
+	return KV_OK;
+}
+
+static bool
+is_choice(const char *choices, const char *s)
+{
+	size_t n = strlen(s), m;
+
+	for (const char *p = choices; n > 0; p += m + 1) {
+		m = strcspn(p, "|");
+		if (m == n && strncmp(p, s, n) == 0)
+			return true;
+		if (p[m] == '\0')
+			break;
+	}
+	return false;
+}
+
+static int
+set_string(const struct kv_opt *o, const char *s, struct kv_err *e)
+{
+	if (o->choices != NULL && !is_choice(o->choices, s))
+		return kv_fail(e, KV_EARG, "--%s: expected one of %s, got '%s'", o->name, o->choices, s);
+	*(const char **)o->to = s;
+	return KV_OK;
+}
+
+static int
+add_string(const struct kv_opt *o, const char *s, struct kv_err *e)
+{
+	struct kv_strings *l = o->to;
+	const char **v = realloc(l->v, (l->n + 1) * sizeof *v);
+
+	if (v == NULL)
+		return kv_no_memory(e, (l->n + 1) * sizeof *v);
+	l->v = v;
+	l->v[l->n++] = s;
+	return KV_OK;
+}
+
+static int
+set(const struct kv_opt *o, const char *value, struct kv_err *e)
+{
+	switch (o->kind) {
+	case KV_FLAG: *(bool *)o->to = true; return KV_OK;
+	case KV_UINT:
+	case KV_SIZE:
+	case KV_U64: return set_whole(o, value, e);
+	case KV_DOUBLE: return set_double(o, value, e);
+	case KV_STRING: return set_string(o, value, e);
+	case KV_LIST: return add_string(o, value, e);
+	}
+	return kv_fail(e, KV_EARG, "--%s: no such kind of option", o->name);
+}
+
+/* "--name", "--name=value", "--name value"; *i is moved over a value of its own. */
+static int
+parse_long(const struct kv_opt *const *tables, int argc, char **argv, int *i, struct kv_err *e)
+{
+	const char *name = argv[*i] + 2, *eq = strchr(name, '=');
+	size_t n = eq != NULL ? (size_t)(eq - name) : strlen(name);
+	const struct kv_opt *o = find_long(tables, name, n);
+
+	if (o == NULL)
+		return kv_fail(e, KV_EARG, "unknown option '--%.*s'", (int)n, name);
+	if (o->kind == KV_FLAG)
+		return eq == NULL ? set(o, NULL, e) : kv_fail(e, KV_EARG, "--%s takes no value", o->name);
+	if (eq != NULL)
+		return set(o, eq + 1, e);
+	if (*i + 1 >= argc)
+		return kv_fail(e, KV_EARG, "--%s: expected %s behind it", o->name, o->arg);
+	return set(o, argv[++*i], e);
+}
+
+/* "-qv", "-w32", "-w 32", "-qw32". */
+static int
+parse_short(const struct kv_opt *const *tables, int argc, char **argv, int *i, struct kv_err *e)
+{
+	const struct kv_opt *o;
+	int rc;
+
+	for (const char *p = argv[*i] + 1; *p != '\0'; p++) {
+		if ((o = find_letter(tables, *p)) == NULL)
+			return kv_fail(e, KV_EARG, "unknown option '-%c'", *p);
+		if (o->kind == KV_FLAG) {
+			if ((rc = set(o, NULL, e)) < 0)
+				return rc;
+			continue;
+		}
+		if (p[1] != '\0')
+			return set(o, p + 1, e);
+		if (*i + 1 >= argc)
+			return kv_fail(e, KV_EARG, "-%c: expected %s behind it", *p, o->arg);
+		return set(o, argv[++*i], e);
+	}
+	return KV_OK;
+}
+
+int
+kv_opt_parse(const struct kv_opt *const *tables, int *argc, char **argv, struct kv_err *e)
+{
+	int n = *argc, kept = 1, rc = KV_OK;
+	bool options = true;
+
+	for (int i = 1; i < n; i++) {
+		char *a = argv[i];
+
+		if (!options || a[0] != '-' || a[1] == '\0')
+			argv[kept++] = a;
+		else if (strcmp(a, "--") == 0)
+			options = false;
+		else if (a[1] == '-')
+			rc = parse_long(tables, n, argv, &i, e);
+		else
+			rc = parse_short(tables, n, argv, &i, e);
+		if (rc < 0)
+			return rc;
+	}
+	*argc = kept;
+	argv[kept] = NULL;
+	return KV_OK;
+}
+
+static int
+help_default(const struct kv_opt *o, struct kv_buf *out, struct kv_err *e)
+{
+	const char *s;
+
+	switch (o->kind) {
+	case KV_UINT: return kv_buf_printf(out, e, " (default %u)", *(unsigned *)o->to);
+	case KV_SIZE: return kv_buf_printf(out, e, " (default %zu)", *(size_t *)o->to);
+	case KV_U64: return kv_buf_printf(out, e, " (default %llu)", (unsigned long long)*(uint64_t *)o->to);
+	case KV_DOUBLE: return kv_buf_printf(out, e, " (default %g)", *(double *)o->to);
+	case KV_STRING:
+		s = *(const char **)o->to;
+		return s != NULL && *s != '\0' ? kv_buf_printf(out, e, " (default %s)", s) : KV_OK;
+	default: return KV_OK;
+	}
+}
+
+int
+kv_opt_help(const struct kv_opt *table, struct kv_buf *out, struct kv_err *e)
+{
+	int rc = KV_OK;
+
+	for (const struct kv_opt *o = table; rc == KV_OK && o->name != NULL; o++) {
+		struct kv_buf left = { 0 };
+
+		if (o->letter != 0)
+			rc = kv_buf_printf(&left, e, "  -%c, --%s", o->letter, o->name);
+		else
+			rc = kv_buf_printf(&left, e, "      --%s", o->name);
+		if (rc == KV_OK && o->arg != NULL)
+			rc = kv_buf_printf(&left, e, " %s", o->arg);
+		if (rc == KV_OK)
+			rc = kv_buf_printf(out, e, "%-*s  %s", HELP_COLUMN - 2, left.data, o->help);
+		if (rc == KV_OK && o->choices != NULL)
+			rc = kv_buf_printf(out, e, ": %s", o->choices);
+		if (rc == KV_OK)
+			rc = help_default(o, out, e);
+		if (rc == KV_OK)
+			rc = kv_buf_add(out, "\n", 1, e);
+		kv_buf_fini(&left);
+	}
+	return rc;
+}
+
+void
+kv_opt_fini(const struct kv_opt *const *tables)
+{
+	for (; *tables != NULL; tables++)
+		for (const struct kv_opt *o = *tables; o->name != NULL; o++)
+			if (o->kind == KV_LIST) {
+				free(((struct kv_strings *)o->to)->v);
+				*(struct kv_strings *)o->to = (struct kv_strings){ 0 };
+			}
+}
