@@ -10,8 +10,8 @@ CC      ?= cc
 CFLAGS  ?= -O2 -g
 KERNEL_CFLAGS ?= -O3 -march=native
 WARN    := -Wall -Wextra -Wshadow
-SANFLAGS := $(if $(SAN),-fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
 comma   := ,
+SANFLAGS := $(if $(SAN),-fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
 
 ALLFLAGS = -std=c11 -D_GNU_SOURCE -DKV_VERSION='"$(VERSION)"' -I. $(WARN) -fopenmp -ffp-contract=off
 LIBS     = -lmsgpackc -ljansson -lxxhash -lpcre2-8 -lutf8proc -ldnnl -ldl -lm
