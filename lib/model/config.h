@@ -56,9 +56,11 @@ int kv_config_rope(struct kv_config *c, double linear, const struct kv_rope_llam
  * Fails: KV_EMODEL, naming the field. */
 int kv_config_check(const struct kv_config *c, struct kv_err *e);
 
-/* The stream header's `model` object, and back (without inv_freq's owner: it is rebuilt from the object's own list).
+/* The stream header's `model` object, new reference, and back (inv_freq comes from the object's own list).
  * Keys: name architecture layers heads kv_heads head_dim embedding feed_forward vocabulary context scale rope{theta,dim,
- * layout,scaling,inv_freq} fingerprint. */
+ * layout,scaling,inv_freq} fingerprint; layout is always "half", as keys and queries travel.
+ * kv_config_from_json zeroes *c first; call kv_config_fini in any case.  It needs layers, heads, kv_heads and head_dim; what
+ * else is absent stays 0 or "" (scale: 1/sqrt(head_dim)).  Fails: KV_EFORMAT, KV_EMODEL, naming the key. */
 json_t *kv_config_to_json(const struct kv_config *c);
 int kv_config_from_json(struct kv_config *c, const json_t *o, struct kv_err *e);
 

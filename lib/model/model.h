@@ -46,6 +46,10 @@ extern const struct kv_role_info kv_roles[KV_N_ROLES];
 bool kv_role_needed(const struct kv_config *c, enum kv_role role);
 void kv_role_shape(const struct kv_config *c, enum kv_role role, size_t *rows, size_t *cols); /* vectors: rows 1 */
 
+/* A role's name in a file, and back: false if the format knows no such tensor. */
+void kv_role_name(enum kv_role role, size_t layer, bool gguf, char *out, size_t cap);
+bool kv_role_find(const char *name, bool gguf, enum kv_role *role, size_t *layer);
+
 struct kv_matrix {
 	enum kvk_type type;
 	size_t rows, cols;
