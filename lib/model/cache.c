@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: MIT
+ * A cache for decoding, every KV head with entries of its own, and the tokens that are appended to it. */
+#include <stdlib.h>
+
+#include "lib/buf.h"
+#include "lib/model/engine.h"
+#include "lib/tensor.h"
+
+/* One layer: head g's entries are rows start[g] .. start[g] + len[g] - 1 of k and v [rows][D], and room more fit behind them. */
+struct layer {
+	void *k, *v; /* device */
+	size_t rows;
+	size_t *start, *len; /* [Hkv] */
+	size_t room;
+};
+
+struct kv_cache {
+	struct kv_engine *x; /* borrowed */
+	enum kvk_type type;
+	size_t room; /* tokens, as asked for */
+	size_t next; /* position of the next token */
+	struct layer *layers; /* [L] */
+	size_t *heads;        /* [L][2][Hkv]: owner of every start and len */
+};
+
+static const struct kv_config *
+config(const struct kv_cache *c)
+{
+	return &c->x->m->cfg;
+}
+
+int
+kv_cache_new(struct kv_cache **out, struct kv_engine *x, enum kvk_type type, size_t room, struct kv_err *e)
+{
+	const struct kv_config *cfg = &x->m->cfg;
+	struct kv_cache *c;
+
+	*out = NULL;
+	if (type != KVK_F32 && type != KVK_F16 && type != KVK_BF16)
+		return kv_fail(e, KV_EARG, "a cache holds f32, f16 or bf16, not %s",
+		    type < KVK_N_TYPES ? kvk_types[type].name : "an unknown type");
+	if ((c = kv_alloc(1, sizeof *c, e)) == NULL)
+		return KV_EMEM;
+	*c = (struct kv_cache){ .x = x, .type = type, .room = room };
+	c->layers = kv_alloc(cfg->L, sizeof *c->layers, e);
+	c->heads = kv_alloc(2 * cfg->L * cfg->Hkv, sizeof *c->heads, e);
+	if (c->layers == NULL || c->heads == NULL) {
+		kv_cache_free(c);
+		return KV_EMEM;
+	}
+	for (size_t l = 0; l < cfg->L; l++) {
+		c->layers[l].start = c->heads + 2 * l * cfg->Hkv;
+		c->layers[l].len = c->layers[l].start + cfg->Hkv;
+	}
+	*out = c;
+	return KV_OK;
+}
+
+static void
+free_entries(const struct kv_cache *c, struct layer *y)
+{
+	kv_device_free(c->x->d, y->v);
+	kv_device_free(c->x->d, y->k);
+	y->k = y->v = NULL;
+	y->rows = 0;
+}
+
+void
+kv_cache_free(struct kv_cache *c)
+{
+	if (c == NULL)
+		return;
+	for (size_t l = 0; c->layers != NULL && l < config(c)->L; l++)
+		free_entries(c, &c->layers[l]);
+	free(c->heads);
+	free(c->layers);
+	free(c);
+}
+
+/* Memory for n entries in all and the room behind every head; what was there is lost. */
+static int
+reserve(struct kv_cache *c, struct layer *y, size_t n, struct kv_err *e)
+{
+	size_t rows, elements;
+
+	if (!kv_mul(config(c)->Hkv, c->room, &rows) || __builtin_add_overflow(rows, n, &rows) ||
+	    !kv_mul(rows, config(c)->D, &elements))
+		return kv_no_memory(e, SIZE_MAX);
+	y->room = c->room;
+	if (rows <= y->rows && y->k != NULL)
+		return KV_OK;
+	free_entries(c, y);
+	elements += elements == 0; /* an empty layer is one that has been set, too */
+	y->k = kv_device_alloc(c->x->d, elements, kvk_types[c->type].bytes, e);
+	y->v = kv_device_alloc(c->x->d, elements, kvk_types[c->type].bytes, e);
+	if (y->k == NULL || y->v == NULL) {
+		free_entries(c, y);
+		return KV_EMEM;
+	}
+	y->rows = rows;
+	return KV_OK;
+}
+
+static int
+put_head(struct kv_cache *c, struct layer *y, size_t g, const void *k, const void *v, const size_t *offset,
+    struct kv_err *e)
+{
+	const struct kv_device *d = c->x->d;
+	size_t row = config(c)->D * kvk_types[c->type].bytes, bytes = y->len[g] * row;
+	int status;
+
+	if (bytes == 0)
+		return KV_OK;
+	status = d->op->put(d->dev, (char *)y->k + y->start[g] * row, (const char *)k + offset[g] * row, bytes) ||
+	    d->op->put(d->dev, (char *)y->v + y->start[g] * row, (const char *)v + offset[g] * row, bytes);
+	return kv_device_check(d, status, "cache entries", e);
+}
+
+int
+kv_cache_set(struct kv_cache *c, size_t layer, const void *k, const void *v, const size_t *offset, struct kv_err *e)
+{
+	const struct kv_config *cfg = config(c);
+	struct layer *y;
+	int rc;
+
+	if (layer >= cfg->L)
+		return kv_fail(e, KV_EARG, "layer %zu: the model has %zu layers", layer, cfg->L);
+	for (size_t g = 0; g < cfg->Hkv; g++)
+		if (offset[g] > offset[g + 1])
+			return kv_fail(e, KV_ESHAPE, "layer %zu: the offset of KV head %zu descends from %zu to %zu", layer, g,
+			    offset[g], offset[g + 1]);
+	y = &c->layers[layer];
+	if ((rc = reserve(c, y, offset[cfg->Hkv] - offset[0], e)) < 0)
+		return kv_where(e, "layer %zu", layer);
+	for (size_t g = 0; g < cfg->Hkv; g++) {
+		y->start[g] = offset[g] - offset[0] + g * c->room;
+		y->len[g] = offset[g + 1] - offset[g];
+		if ((rc = put_head(c, y, g, k, v, offset, e)) < 0)
+			return kv_where(e, "layer %zu", layer);
+	}
+	return KV_OK;
+}
+
+void
+kv_cache_seek(struct kv_cache *c, size_t next_position)
+{
+	c->next = next_position;
+}
+
+size_t
+kv_cache_position(const struct kv_cache *c)
+{
+	return c->next;
+}
+
+size_t
+kv_cache_bytes(const struct kv_cache *c)
+{
+	const struct kv_config *cfg = config(c);
+	size_t entries = 0;
+
+	for (size_t l = 0; l < cfg->L; l++)
+		for (size_t g = 0; g < cfg->Hkv; g++)
+			entries += c->layers[l].len[g];
+	return 2 * entries * cfg->D * kvk_types[c->type].bytes;
+}
+
+static int
+check_extend(const struct kv_cache *c, size_t n, size_t n_logits, struct kv_err *e)
+{
+	const struct kv_config *cfg = config(c);
+
+	if (n == 0 || n_logits > n)
+		return kv_fail(e, KV_ESHAPE, "%zu tokens to append, logits of %zu wanted", n, n_logits);
+	if (cfg->context > 0 && (n > cfg->context || c->next > cfg->context - n))
+		return kv_fail(e, KV_ESHAPE, "%zu tokens from position %zu on do not fit the model's context of %zu", n, c->next,
+		    cfg->context);
+	for (size_t l = 0; l < cfg->L; l++)
+		if (c->layers[l].k != NULL ? n > c->layers[l].room : n > c->room)
+			return kv_fail(e, KV_ESHAPE, "layer %zu: %zu tokens to append, and the cache was made for %zu more", l, n,
+			    c->layers[l].k != NULL ? c->layers[l].room : c->room);
+	return KV_OK;
+}
+
+/* Weights, working memory for n rows, and empty layers where nothing was loaded. */
+static int
+prepare(struct kv_cache *c, struct kv_rows *rows, size_t n, struct kv_err *e)
+{
+	const struct kv_config *cfg = config(c);
+	int rc = kv_engine_make_resident(c->x, e);
+
+	if (rc < 0)
+		return rc;
+	*rows = (struct kv_rows){ .n = n, .pos = c->next };
+	if ((rows->x = kv_engine_work(c->x, KV_WORK_X, n, cfg->d, e)) == NULL ||
+	    (rows->q = kv_engine_work(c->x, KV_WORK_Q, n, cfg->Hq * cfg->D, e)) == NULL)
+		return KV_EMEM;
+	for (size_t l = 0; l < cfg->L; l++) {
+		struct layer *y = &c->layers[l];
+
+		if (y->k != NULL)
+			continue;
+		if ((rc = reserve(c, y, 0, e)) < 0)
+			return rc;
+		for (size_t g = 0; g < cfg->Hkv; g++)
+			y->start[g] = g * c->room;
+	}
+	return KV_OK;
+}
+
+/* Rows through all layers; `check`: look at every row after every layer. */
+static int
+run_layers(struct kv_cache *c, const struct kv_rows *rows, const int32_t *tokens, const struct kv_extend_tap *tap,
+    bool check, struct kv_err *e)
+{
+	const struct kv_config *cfg = config(c);
+	int rc = kv_rows_embed(c->x, rows, tokens, e);
+
+	if (rc == KV_OK && check)
+		rc = kv_rows_finite(c->x, rows, 0, -1, e);
+	for (size_t l = 0; l < cfg->L && rc == KV_OK; l++) {
+		struct layer *y = &c->layers[l];
+		struct kvk_ragged kv = { .k = y->k, .v = y->v, .type = c->type, .Hkv = cfg->Hkv, .D = cfg->D,
+			.start = y->start, .len = y->len };
+		struct kv_layer_view view = { .layer = l, .T = rows->n, .q = rows->q };
+
+		rc = kv_rows_layer(c->x, &c->x->resident[l], l, rows, &kv, y->len, e);
+		if (rc == KV_OK && check)
+			rc = kv_rows_finite(c->x, rows, 0, (long)l, e);
+		if (rc == KV_OK && tap != NULL)
+			rc = tap->fn(tap->ctx, &view, e);
+	}
+	return rc;
+}
+
+/* Logits came out non-finite, e says which: run the same rows again, watching, to name the layer where it began. */
+static int
+name_culprit(struct kv_cache *c, const struct kv_rows *rows, const int32_t *tokens, struct kv_err *e)
+{
+	const struct kv_config *cfg = config(c);
+	int rc;
+
+	for (size_t l = 0; l < cfg->L; l++)
+		for (size_t g = 0; g < cfg->Hkv; g++)
+			c->layers[l].len[g] -= rows->n;
+	rc = run_layers(c, rows, tokens, NULL, true, e);
+	return rc < 0 ? rc : KV_EFAIL;
+}
+
+int
+kv_extend(struct kv_cache *c, const int32_t *tokens, size_t n, float *logits, size_t n_logits,
+    const struct kv_extend_tap *tap, struct kv_err *e)
+{
+	const struct kv_config *cfg = config(c);
+	struct kv_rows rows;
+	int rc;
+
+	if ((rc = check_extend(c, n, n_logits, e)) < 0 || (rc = prepare(c, &rows, n, e)) < 0 ||
+	    (rc = run_layers(c, &rows, tokens, tap, false, e)) < 0 ||
+	    (rc = kv_rows_logits(c->x, rows.x + (n - n_logits) * cfg->d, n_logits, logits, e)) < 0)
+		return rc;
+	if (kv_logits_finite(logits, n_logits, cfg->vocab, c->next + n - n_logits, e) < 0)
+		return name_culprit(c, &rows, tokens, e);
+	for (size_t l = 0; l < cfg->L; l++)
+		c->layers[l].room -= n;
+	c->next += n;
+	return KV_OK;
+}

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT
+ * A model on a device: vectors as f32, the tables at both ends, working memory, weights opened layer by layer. */
+#include "lib/model/engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/buf.h"
+#include "lib/tensor.h"
+
+#define LINE_FLOATS 16 /* vectors start on 64-byte lines of the device block */
+
+static bool
+is_layer_matrix(enum kv_role role)
+{
+	return kv_roles[role].per_layer && !kv_roles[role].vector;
+}
+
+/* Does the device have every operation a forward pass uses? */
+static int
+check_ops(const struct kv_device *d, struct kv_err *e)
+{
+	const struct {
+		const char *name;
+		bool there;
+	} ops[] = {
+		{ "rows", d->op->rows != NULL },
+		{ "linear", d->op->linear != NULL },
+		{ "rms_norm", d->op->rms_norm != NULL },
+		{ "silu_mul", d->op->silu_mul != NULL },
+		{ "heads", d->op->heads != NULL },
+		{ "attention", d->op->attention != NULL },
+	};
+
+	for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+		if (!ops[i].there)
+			return kv_fail(e, KV_EDEV, "%s lacks the operation '%s' that a forward pass needs; use --device cpu",
+			    d->op->name, ops[i].name);
+	return KV_OK;
+}
+
+float *
+kv_engine_work(struct kv_engine *x, enum kv_work which, size_t a, size_t b, struct kv_err *e)
+{
+	size_t floats;
+
+	if (!kv_mul(a, b, &floats)) {
+		kv_no_memory(e, SIZE_MAX);
+		return NULL;
+	}
+	if (floats > x->work[which].floats || x->work[which].p == NULL) {
+		kv_device_free(x->d, x->work[which].p);
+		x->work[which].p = kv_device_alloc(x->d, floats, sizeof(float), e);
+		x->work[which].floats = x->work[which].p != NULL ? floats : 0;
+	}
+	return x->work[which].p;
+}
+
+/* A host block with every vector of the model, or only its size when host is NULL; x->vector gets offsets into `base`. */
+static size_t
+gather_vectors(struct kv_engine *x, float *host, const float *base)
+{
+	const struct kv_matrix *w;
+	size_t at = 0;
+
+	for (size_t i = 0; i < x->m->cfg.L * KV_N_ROLES; i++) {
+		enum kv_role role = i % KV_N_ROLES;
+
+		if (!kv_roles[role].vector || (!kv_roles[role].per_layer && i >= KV_N_ROLES))
+			continue;
+		w = kv_model_weight(x->m, i / KV_N_ROLES, role);
+		if (w->data == NULL)
+			continue;
+		if (host != NULL) {
+			struct kv_tensor t = { .type = w->type, .data = w->data };
+
+			for (size_t j = 0; j < w->cols; j++)
+				host[at + j] = (float)kv_tensor_get(&t, j);
+			x->vector[i] = base + at;
+		}
+		at += (w->cols + LINE_FLOATS - 1) / LINE_FLOATS * LINE_FLOATS;
+	}
+	return at;
+}
+
+static int
+put_vectors(struct kv_engine *x, struct kv_err *e)
+{
+	size_t floats = gather_vectors(x, NULL, NULL);
+	float *host = kv_alloc(floats, sizeof *host, e);
+	int rc = KV_EMEM;
+
+	if (host == NULL)
+		goto done;
+	if ((x->vectors = kv_device_alloc(x->d, floats, sizeof *host, e)) == NULL) {
+		rc = KV_EDEV;
+		goto done;
+	}
+	gather_vectors(x, host, x->vectors);
+	rc = kv_device_check(x->d, x->d->op->put(x->d->dev, x->vectors, host, floats * sizeof *host), "norm weights", e);
+done:
+	free(host);
+	return rc;
+}
+
+static int
+put_rope(struct kv_engine *x, struct kv_err *e)
+{
+	const struct kv_config *c = &x->m->cfg;
+	size_t n = c->rope_dim / 2;
+	float *inv_freq = kv_device_alloc(x->d, n, sizeof *inv_freq, e);
+
+	x->rope = (struct kvk_rope){ .inv_freq = inv_freq, .dim = c->rope_dim, .interleaved = c->rope_interleaved };
+	if (inv_freq == NULL)
+		return KV_EDEV;
+	return kv_device_check(x->d, x->d->op->put(x->d->dev, inv_freq, c->inv_freq, n * sizeof *inv_freq),
+	    "rotary frequencies", e);
+}
+
+static int
+open_weight(struct kv_engine *x, size_t layer, enum kv_role role, enum kvk_use use, struct kvk_weight **w,
+    struct kv_err *e)
+{
+	const struct kv_matrix *m = kv_model_weight(x->m, layer, role);
+
+	if (m->data == NULL)
+		return kv_fail(e, KV_EMODEL, "the model was opened without its weights");
+	return kv_device_check(x->d, x->d->op->weight_open(x->d->dev, w, m->data, m->type, m->rows, m->cols, use),
+	    "weights", e);
+}
+
+/* The embedding and output tables: used by few rows, so that they stay as they are. */
+static int
+open_tables(struct kv_engine *x, struct kv_err *e)
+{
+	int rc = open_weight(x, 0, KV_EMBED, KVK_FEW_ROWS, &x->embed, e);
+
+	if (rc < 0 || x->m->cfg.tied) {
+		x->out = x->embed;
+		return rc;
+	}
+	return open_weight(x, 0, KV_OUT, KVK_FEW_ROWS, &x->out, e);
+}
+
+void
+kv_engine_close_layer(struct kv_engine *x, struct kv_layer_weights *w)
+{
+	for (size_t role = 0; role < KV_N_ROLES; role++)
+		if (w->w[role] != NULL)
+			x->d->op->weight_close(x->d->dev, w->w[role]);
+	*w = (struct kv_layer_weights){ 0 };
+}
+
+int
+kv_engine_open_layer(struct kv_engine *x, size_t layer, enum kvk_use use, struct kv_layer_weights *w, struct kv_err *e)
+{
+	int rc;
+
+	*w = (struct kv_layer_weights){ 0 };
+	for (enum kv_role role = 0; role < KV_N_ROLES; role++) {
+		if (!is_layer_matrix(role))
+			continue;
+		if ((rc = open_weight(x, layer, role, use, &w->w[role], e)) < 0) {
+			w->w[role] = NULL;
+			kv_engine_close_layer(x, w);
+			return kv_where(e, "layer %zu", layer);
+		}
+	}
+	return KV_OK;
+}
+
+static void
+close_resident(struct kv_engine *x)
+{
+	for (size_t l = 0; x->resident != NULL && l < x->m->cfg.L; l++)
+		kv_engine_close_layer(x, &x->resident[l]);
+	free(x->resident);
+	x->resident = NULL;
+}
+
+int
+kv_engine_make_resident(struct kv_engine *x, struct kv_err *e)
+{
+	int rc;
+
+	if (x->resident != NULL)
+		return KV_OK;
+	if ((x->resident = kv_alloc(x->m->cfg.L, sizeof *x->resident, e)) == NULL)
+		return KV_EMEM;
+	for (size_t l = 0; l < x->m->cfg.L; l++) {
+		if ((rc = kv_engine_open_layer(x, l, KVK_FEW_ROWS, &x->resident[l], e)) < 0) {
+			close_resident(x);
+			return rc;
+		}
+	}
+	return KV_OK;
+}
+
+int
+kv_engine_new(struct kv_engine **out, const struct kv_model *m, const struct kv_device *d, struct kv_err *e)
+{
+	const struct kv_config *c = &m->cfg;
+	struct kv_engine *x;
+	int rc;
+
+	*out = NULL;
+	if ((rc = check_ops(d, e)) < 0)
+		return rc;
+	if ((x = kv_alloc(1, sizeof *x, e)) == NULL)
+		return KV_EMEM;
+	x->m = m;
+	x->d = d;
+	x->vector = kv_alloc(c->L * KV_N_ROLES, sizeof *x->vector, e);
+	x->k_at = kv_alloc(c->Hkv, sizeof *x->k_at, e);
+	x->q_at = kv_alloc(c->Hq, sizeof *x->q_at, e);
+	x->host_row = kv_alloc(c->d, sizeof *x->host_row, e);
+	rc = x->vector == NULL || x->k_at == NULL || x->q_at == NULL || x->host_row == NULL ? KV_EMEM : KV_OK;
+	if (rc == KV_OK)
+		rc = put_rope(x, e);
+	if (rc == KV_OK)
+		rc = put_vectors(x, e);
+	if (rc == KV_OK)
+		rc = open_tables(x, e);
+	if (rc < 0) {
+		kv_engine_free(x);
+		return rc;
+	}
+	*out = x;
+	return KV_OK;
+}
+
+void
+kv_engine_free(struct kv_engine *x)
+{
+	if (x == NULL)
+		return;
+	for (size_t i = 0; i < KV_N_WORK; i++)
+		kv_device_free(x->d, x->work[i].p);
+	close_resident(x);
+	if (x->out != NULL && x->out != x->embed)
+		x->d->op->weight_close(x->d->dev, x->out);
+	if (x->embed != NULL)
+		x->d->op->weight_close(x->d->dev, x->embed);
+	kv_device_free(x->d, x->vectors);
+	kv_device_free(x->d, (void *)x->rope.inv_freq);
+	free(x->host_row);
+	free(x->q_at);
+	free(x->k_at);
+	free(x->vector);
+	free(x);
+}

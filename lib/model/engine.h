@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT
+ * Inside of the forward pass, shared by engine.c, forward.c and cache.c: a model's weights on a device, working memory, and
+ * the one function that runs a layer.
+ */
+#ifndef KV_ENGINE_H
+#define KV_ENGINE_H
+
+#include "lib/model/forward.h"
+
+/* Rows that go through a layer at a time: bounds what is wide (feed-forward) to a chunk.  A multiple of KVK_ROW_TILE, so a
+ * row's bits do not depend on the chunks. */
+#define KV_CHUNK_ROWS (8 * KVK_ROW_TILE)
+
+/* The matrices of one layer; NULL for roles that are no matrix of a layer. */
+struct kv_layer_weights {
+	struct kvk_weight *w[KV_N_ROLES];
+};
+
+/* Working memory on the device, f32, grown on demand and kept until the engine goes. */
+enum kv_work {
+	KV_WORK_X,      /* [n][d] the residual stream of all rows of a call */
+	KV_WORK_Q,      /* [Hq][n][D] queries of all rows of a call, one layer */
+	KV_WORK_K,      /* [Hkv][T][D] keys of one layer, prefill only */
+	KV_WORK_V,      /* [Hkv][T][D] */
+	KV_WORK_NORM,   /* [chunk][d] */
+	KV_WORK_HEADS,  /* [chunk][Hq D] products before they are split into heads, attention's output */
+	KV_WORK_GATE,   /* [chunk][ff] */
+	KV_WORK_UP,     /* [chunk][ff] */
+	KV_WORK_LOGITS, /* [rows][vocab] */
+	KV_N_WORK
+};
+
+struct kv_engine {
+	const struct kv_model *m; /* borrowed */
+	const struct kv_device *d;
+	struct kvk_rope rope;      /* inv_freq owned */
+	float *vectors;            /* device: every norm weight and bias as f32, one block */
+	const float **vector;      /* host [L][KV_N_ROLES] into it, NULL where absent; roles not per layer in row 0 */
+	struct kvk_weight *embed;  /* [vocab][d] */
+	struct kvk_weight *out;    /* [vocab][d]; embed itself when tied */
+	struct kv_layer_weights *resident; /* [L] for few rows; NULL until the first decoding */
+	struct {
+		float *p;
+		size_t floats;
+	} work[KV_N_WORK];
+	size_t *k_at;    /* host [Hkv] row numbers for one kernel call */
+	size_t *q_at;    /* host [Hq] */
+	float *host_row; /* host [d] */
+};
+
+/* At least a * b floats of working memory, contents undefined; NULL with the fault recorded. */
+float *kv_engine_work(struct kv_engine *x, enum kv_work which, size_t a, size_t b, struct kv_err *e);
+
+/* A layer's matrices on the device.  On failure nothing is left open. */
+int kv_engine_open_layer(struct kv_engine *x, size_t layer, enum kvk_use use, struct kv_layer_weights *w, struct kv_err *e);
+void kv_engine_close_layer(struct kv_engine *x, struct kv_layer_weights *w);
+/* All layers for decoding, once; fills x->resident. */
+int kv_engine_make_resident(struct kv_engine *x, struct kv_err *e);
+
+/* n rows on their way through the layers. */
+struct kv_rows {
+	float *x;   /* device [n][d]: the residual stream, updated in place */
+	float *q;   /* device [Hq][n][D]: out, this layer's queries after rotation */
+	size_t n;
+	size_t pos; /* position of row 0; row i stands at pos + i */
+};
+
+/* Token embeddings into rows->x.  Fails: KV_EARG (an id outside the vocabulary). */
+int kv_rows_embed(struct kv_engine *x, const struct kv_rows *rows, const int32_t *tokens, struct kv_err *e);
+
+/* Run the rows through one layer.  `cache` holds the entries before them; theirs are appended to every head (len grows by n, the
+ * room is the caller's care), and row i attends to all entries up to its own.  Rows behind others never change these. */
+int kv_rows_layer(struct kv_engine *x, const struct kv_layer_weights *w, size_t layer, const struct kv_rows *rows,
+    const struct kvk_ragged *cache, size_t *len, struct kv_err *e);
+
+/* Logits [n][vocab] f32 on the host of n rows of the residual stream that has left the last layer. */
+int kv_rows_logits(struct kv_engine *x, const float *rows, size_t n, float *logits, struct kv_err *e);
+
+/* Are rows from .. n-1 finite after `layer` (-1: the embedding)?  Fails: KV_EFAIL, naming layer and position of the first that is
+ * not. */
+int kv_rows_finite(struct kv_engine *x, const struct kv_rows *rows, size_t from, long layer, struct kv_err *e);
+
+/* Logits of rows at pos, pos+1, ... that are not finite: KV_EFAIL naming position, token and value; else KV_OK. */
+int kv_logits_finite(const float *logits, size_t n, size_t vocab, size_t pos, struct kv_err *e);
+
+#endif
