@@ -6,7 +6,8 @@
 #include "lib/model/engine.h"
 #include "lib/tensor.h"
 
-/* One layer: head g's entries are rows start[g] .. start[g] + len[g] - 1 of k and v [rows][D], and room more fit behind them. */
+/* One layer: head g's entries are rows start[g] .. start[g] + len[g] - 1 of k and v [rows][D], and room more fit
+ * behind them. */
 struct layer {
 	void *k, *v; /* device */
 	size_t rows;
@@ -127,8 +128,8 @@ kv_cache_set(struct kv_cache *c, size_t layer, const void *k, const void *v, con
 		return kv_fail(e, KV_EARG, "layer %zu: the model has %zu layers", layer, cfg->L);
 	for (size_t g = 0; g < cfg->Hkv; g++)
 		if (offset[g] > offset[g + 1])
-			return kv_fail(e, KV_ESHAPE, "layer %zu: the offset of KV head %zu descends from %zu to %zu", layer, g,
-			    offset[g], offset[g + 1]);
+			return kv_fail(e, KV_ESHAPE, "layer %zu: the offset of KV head %zu descends from %zu to %zu",
+			    layer, g, offset[g], offset[g + 1]);
 	y = &c->layers[layer];
 	if ((rc = reserve(c, y, offset[cfg->Hkv] - offset[0], e)) < 0)
 		return kv_where(e, "layer %zu", layer);
@@ -173,11 +174,12 @@ check_extend(const struct kv_cache *c, size_t n, size_t n_logits, struct kv_err 
 	if (n == 0 || n_logits > n)
 		return kv_fail(e, KV_ESHAPE, "%zu tokens to append, logits of %zu wanted", n, n_logits);
 	if (cfg->context > 0 && (n > cfg->context || c->next > cfg->context - n))
-		return kv_fail(e, KV_ESHAPE, "%zu tokens from position %zu on do not fit the model's context of %zu", n, c->next,
-		    cfg->context);
+		return kv_fail(e, KV_ESHAPE, "%zu tokens from position %zu on do not fit the model's context of %zu", n,
+		    c->next, cfg->context);
 	for (size_t l = 0; l < cfg->L; l++)
 		if (c->layers[l].k != NULL ? n > c->layers[l].room : n > c->room)
-			return kv_fail(e, KV_ESHAPE, "layer %zu: %zu tokens to append, and the cache was made for %zu more", l, n,
+			return kv_fail(e, KV_ESHAPE,
+			    "layer %zu: %zu tokens to append, and the cache was made for %zu more", l, n,
 			    c->layers[l].k != NULL ? c->layers[l].room : c->room);
 	return KV_OK;
 }

@@ -34,8 +34,9 @@ check_ops(const struct kv_device *d, struct kv_err *e)
 
 	for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
 		if (!ops[i].there)
-			return kv_fail(e, KV_EDEV, "%s lacks the operation '%s' that a forward pass needs; use --device cpu",
-			    d->op->name, ops[i].name);
+			return kv_fail(e, KV_EDEV,
+			    "%s lacks the operation '%s' that a forward pass needs; use --device cpu", d->op->name,
+			    ops[i].name);
 	return KV_OK;
 }
 
@@ -56,7 +57,8 @@ kv_engine_work(struct kv_engine *x, enum kv_work which, size_t a, size_t b, stru
 	return x->work[which].p;
 }
 
-/* A host block with every vector of the model, or only its size when host is NULL; x->vector gets offsets into `base`. */
+/* A host block with every vector of the model, or only its size when host is NULL; x->vector gets offsets into
+ * `base`. */
 static size_t
 gather_vectors(struct kv_engine *x, float *host, const float *base)
 {
@@ -97,7 +99,8 @@ put_vectors(struct kv_engine *x, struct kv_err *e)
 		goto done;
 	}
 	gather_vectors(x, host, x->vectors);
-	rc = kv_device_check(x->d, x->d->op->put(x->d->dev, x->vectors, host, floats * sizeof *host), "norm weights", e);
+	rc =
+	    kv_device_check(x->d, x->d->op->put(x->d->dev, x->vectors, host, floats * sizeof *host), "norm weights", e);
 done:
 	free(host);
 	return rc;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
- * Inside of the forward pass, shared by engine.c, forward.c and cache.c: a model's weights on a device, working memory, and
- * the one function that runs a layer.
+ * Inside of the forward pass, shared by engine.c, forward.c and cache.c: a model's weights on a device, working
+ * memory, and the one function that runs a layer.
  */
 #ifndef KV_ENGINE_H
 #define KV_ENGINE_H
 
 #include "lib/model/forward.h"
 
-/* Rows that go through a layer at a time: bounds what is wide (feed-forward) to a chunk.  A multiple of KVK_ROW_TILE, so a
- * row's bits do not depend on the chunks. */
+/* Rows that go through a layer at a time: bounds what is wide (feed-forward) to a chunk.  A multiple of KVK_ROW_TILE,
+ * so a row's bits do not depend on the chunks. */
 #define KV_CHUNK_ROWS (8 * KVK_ROW_TILE)
 
 /* The matrices of one layer; NULL for roles that are no matrix of a layer. */
@@ -52,7 +52,8 @@ struct kv_engine {
 float *kv_engine_work(struct kv_engine *x, enum kv_work which, size_t a, size_t b, struct kv_err *e);
 
 /* A layer's matrices on the device.  On failure nothing is left open. */
-int kv_engine_open_layer(struct kv_engine *x, size_t layer, enum kvk_use use, struct kv_layer_weights *w, struct kv_err *e);
+int kv_engine_open_layer(
+    struct kv_engine *x, size_t layer, enum kvk_use use, struct kv_layer_weights *w, struct kv_err *e);
 void kv_engine_close_layer(struct kv_engine *x, struct kv_layer_weights *w);
 /* All layers for decoding, once; fills x->resident. */
 int kv_engine_make_resident(struct kv_engine *x, struct kv_err *e);
@@ -68,16 +69,17 @@ struct kv_rows {
 /* Token embeddings into rows->x.  Fails: KV_EARG (an id outside the vocabulary). */
 int kv_rows_embed(struct kv_engine *x, const struct kv_rows *rows, const int32_t *tokens, struct kv_err *e);
 
-/* Run the rows through one layer.  `cache` holds the entries before them; theirs are appended to every head (len grows by n, the
- * room is the caller's care), and row i attends to all entries up to its own.  Rows behind others never change these. */
+/* Run the rows through one layer.  `cache` holds the entries before them; theirs are appended to every head (len
+ * grows by n, the room is the caller's care), and row i attends to all entries up to its own.  Rows behind others
+ * never change these. */
 int kv_rows_layer(struct kv_engine *x, const struct kv_layer_weights *w, size_t layer, const struct kv_rows *rows,
     const struct kvk_ragged *cache, size_t *len, struct kv_err *e);
 
 /* Logits [n][vocab] f32 on the host of n rows of the residual stream that has left the last layer. */
 int kv_rows_logits(struct kv_engine *x, const float *rows, size_t n, float *logits, struct kv_err *e);
 
-/* Are rows from .. n-1 finite after `layer` (-1: the embedding)?  Fails: KV_EFAIL, naming layer and position of the first that is
- * not. */
+/* Are rows from .. n-1 finite after `layer` (-1: the embedding)?  Fails: KV_EFAIL, naming layer and position of the
+ * first that is not. */
 int kv_rows_finite(struct kv_engine *x, const struct kv_rows *rows, size_t from, long layer, struct kv_err *e);
 
 /* Logits of rows at pos, pos+1, ... that are not finite: KV_EFAIL naming position, token and value; else KV_OK. */

@@ -28,8 +28,8 @@ kv_rows_embed(struct kv_engine *x, const struct kv_rows *rows, const int32_t *to
 
 	for (size_t i = 0; i < rows->n; i++)
 		if (tokens[i] < 0 || (size_t)tokens[i] >= vocab)
-			return kv_fail(e, KV_EARG, "position %zu: token %d is none of the model's %zu tokens", rows->pos + i,
-			    (int)tokens[i], vocab);
+			return kv_fail(e, KV_EARG, "position %zu: token %d is none of the model's %zu tokens",
+			    rows->pos + i, (int)tokens[i], vocab);
 	return kv_device_check(x->d, x->d->op->rows(x->d->dev, x->embed, tokens, rows->n, rows->x), "embedding", e);
 }
 
@@ -182,10 +182,11 @@ kv_rows_finite(struct kv_engine *x, const struct kv_rows *rows, size_t from, lon
 		if (first_bad(x->host_row, d) == d)
 			continue;
 		if (layer < 0)
-			return kv_fail(e, KV_EFAIL, "embedding, position %zu: non-finite value; is the model file damaged?",
-			    rows->pos + i);
-		return kv_fail(e, KV_EFAIL, "layer %ld, position %zu: non-finite activation; is the model file or the cache damaged?",
-		    layer, rows->pos + i);
+			return kv_fail(e, KV_EFAIL,
+			    "embedding, position %zu: non-finite value; is the model file damaged?", rows->pos + i);
+		return kv_fail(e, KV_EFAIL,
+		    "layer %ld, position %zu: non-finite activation; is the model or the cache damaged?", layer,
+		    rows->pos + i);
 	}
 	return KV_OK;
 }
@@ -198,8 +199,8 @@ kv_logits_finite(const float *logits, size_t n, size_t vocab, size_t pos, struct
 		size_t bad = first_bad(row, vocab);
 
 		if (bad < vocab)
-			return kv_fail(e, KV_EFAIL, "output layer, position %zu: the logit of token %zu is %g", pos + i, bad,
-			    (double)row[bad]);
+			return kv_fail(e, KV_EFAIL, "output layer, position %zu: the logit of token %zu is %g", pos + i,
+			    bad, (double)row[bad]);
 	}
 	return KV_OK;
 }
@@ -215,8 +216,8 @@ check_last(struct kv_engine *x, const struct kv_rows *rows, long layer, struct k
 
 /* One layer of the prefill: weights in, rows through, weights out, tensors to the caller. */
 static int
-prefill_layer(struct kv_engine *x, size_t layer, const struct kv_rows *rows, const struct kvk_ragged *cache, size_t *len,
-    kv_layer_fn fn, void *ctx, struct kv_err *e)
+prefill_layer(struct kv_engine *x, size_t layer, const struct kv_rows *rows, const struct kvk_ragged *cache,
+    size_t *len, kv_layer_fn fn, void *ctx, struct kv_err *e)
 {
 	struct kv_layer_view view = { .layer = layer, .T = rows->n, .q = rows->q, .k = cache->k, .v = cache->v };
 	struct kv_layer_weights w;
@@ -233,7 +234,8 @@ prefill_layer(struct kv_engine *x, size_t layer, const struct kv_rows *rows, con
 	return rc == KV_OK && fn != NULL ? fn(ctx, &view, e) : rc;
 }
 
-/* Rows and one layer's cache for T tokens: head g's entries are rows g * T .. (g + 1) * T - 1.  start: [Hkv], zeroed. */
+/* Rows and one layer's cache for T tokens: head g's entries are rows g * T .. (g + 1) * T - 1.  start: [Hkv],
+ * zeroed. */
 static int
 prefill_memory(struct kv_engine *x, size_t T, struct kv_rows *rows, struct kvk_ragged *cache, size_t *start,
     const size_t *len, struct kv_err *e)
@@ -259,7 +261,8 @@ check_prompt(const struct kv_config *c, size_t T, struct kv_err *e)
 	if (T == 0)
 		return kv_fail(e, KV_ESHAPE, "an empty prompt: expected at least one token");
 	if (c->context > 0 && T > c->context)
-		return kv_fail(e, KV_ESHAPE, "a prompt of %zu tokens is longer than the model's context of %zu", T, c->context);
+		return kv_fail(
+		    e, KV_ESHAPE, "a prompt of %zu tokens is longer than the model's context of %zu", T, c->context);
 	return KV_OK;
 }
 

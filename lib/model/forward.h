@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: MIT
  * The forward pass, one layer function for prefill and decoding.
  *
- * A layer reads n new rows, appends their keys and values to that layer's cache, and attends over the whole cache.  Prefill
- * (kv_prefill) is layer-major: all rows through layer 0, its tensors to the caller, its memory back, on to layer 1.  Decoding
- * (kv_extend) runs few rows through all layers over a resident cache.
+ * A layer reads n new rows, appends their keys and values to that layer's cache, and attends over the whole cache.
+ * Prefill (kv_prefill) is layer-major: all rows through layer 0, its tensors to the caller, its memory back,
+ * on to layer 1.  Decoding (kv_extend) runs few rows through all layers over a resident cache.
+ *
+ * Same input, same bytes, for any number of threads and whatever the engine ran before.
+ * Activations or logits that are NaN or infinite are never handed on: KV_EFAIL, with a sentence that begins "layer N,
+ * position P" ("embedding, position P", "output layer, position P").  Prefill looks at the last row after every
+ * layer, which costs nothing; kv_extend looks at its logits, and runs the rows a second time to find the layer when
+ * one is not finite.
  */
 #ifndef KV_FORWARD_H
 #define KV_FORWARD_H
@@ -11,10 +17,12 @@
 #include "lib/device.h"
 #include "lib/model/model.h"
 
-/* A model on a device. */
+/* A model on a device, with working memory that grows to the longest prompt seen.  One call at a time; callbacks must
+ * not run the engine they are called from. */
 struct kv_engine;
 
-/* Keeps model and device borrowed.  Fails: KV_EMEM, KV_EDEV. */
+/* Keeps model and device borrowed.  Fails: KV_EMEM, KV_EDEV (an operation the device lacks), KV_EMODEL (opened
+ * without weights). */
 int kv_engine_new(struct kv_engine **out, const struct kv_model *m, const struct kv_device *d, struct kv_err *e);
 void kv_engine_free(struct kv_engine *x);
 
@@ -28,20 +36,27 @@ struct kv_layer_view {
 };
 typedef int (*kv_layer_fn)(void *ctx, const struct kv_layer_view *view, struct kv_err *e);
 
-/* Run T >= 1 tokens (positions 0 .. T-1) through all layers; fn sees each.  logits [vocab] f32 on the host: those of the last
- * token, NULL if not wanted.  Memory: weights of one layer expanded, activations of T rows, one layer's q, k, v; nothing that
- * grows with T * T.  Fails: KV_ESHAPE (T 0 or beyond the context), KV_EARG (token id), KV_EDEV, KV_EMEM, and fn's. */
+/* Run T >= 1 tokens (positions 0 .. T-1) through all layers; fn sees each.  logits [vocab] f32 on the host: those of
+ * the last token, NULL if not wanted.  fn NULL: none.  Memory: weights of one layer expanded, activations of T rows,
+ * one layer's q, k, v; nothing that grows with T * T.
+ * Fails: KV_ESHAPE (T 0 or beyond the context), KV_EARG (token id), KV_EFAIL (not finite), KV_EDEV, KV_EMEM, and
+ * fn's. */
 int kv_prefill(struct kv_engine *x, const int32_t *tokens, size_t T, kv_layer_fn fn, void *ctx, float *logits,
     struct kv_err *e);
 
 /* A cache for decoding: per layer and KV head its own number of entries. */
 struct kv_cache;
 
-/* type: F32, F16 or BF16, as stored.  `room`: tokens that will be appended at most. */
+/* An empty cache at position 0.  type: F32, F16 or BF16, as stored.  `room`: tokens that will be appended at most.
+ * Keeps the engine borrowed.  Fails: KV_EARG (type), KV_EMEM. */
 int kv_cache_new(struct kv_cache **out, struct kv_engine *x, enum kvk_type type, size_t room, struct kv_err *e);
 void kv_cache_free(struct kv_cache *c);
-/* Load one layer: k, v [offset[Hkv]][D] of the cache's type on the host, head g's entries at offset[g] .. offset[g+1]-1. */
-int kv_cache_set(struct kv_cache *c, size_t layer, const void *k, const void *v, const size_t *offset, struct kv_err *e);
+/* Load one layer: k, v [offset[Hkv]][D] of the cache's type on the host, head g's entries from
+ * offset[g] to offset[g+1]-1.  Replaces what the layer held; its room is whole again.
+ * Fails: KV_EARG (layer), KV_ESHAPE (offsets
+ * descend), KV_EMEM, KV_EDEV. */
+int kv_cache_set(
+    struct kv_cache *c, size_t layer, const void *k, const void *v, const size_t *offset, struct kv_err *e);
 /* True position of the next token; not derivable from entry counts. */
 void kv_cache_seek(struct kv_cache *c, size_t next_position);
 size_t kv_cache_position(const struct kv_cache *c);
@@ -49,13 +64,15 @@ size_t kv_cache_bytes(const struct kv_cache *c); /* K and V of the entries held 
 
 /* Rows of one kv_extend call, for those who want queries: q [Hq][n][D] f32 on the device during the callback. */
 struct kv_extend_tap {
-	kv_layer_fn fn; /* view.k and view.v are NULL */
+	kv_layer_fn fn; /* once per layer, ascending; view.T is n, view.k and view.v are NULL */
 	void *ctx;
 };
 
-/* Append n tokens at positions next, next+1, ... and attend over everything.  logits [n_logits][vocab] f32 on the host: those
- * of the last n_logits rows (0 <= n_logits <= n).  tap NULL: none.
- * Fails: KV_ESHAPE (no room left, beyond the context), KV_EARG (token id), KV_EDEV. */
+/* Append n tokens at positions next, next+1, ... and attend over everything.  logits [n_logits][vocab] f32 on the
+ * host: those of the last n_logits rows (0 <= n_logits <= n).  tap NULL: none.  A layer that was never loaded starts
+ * empty.
+ * Fails: KV_ESHAPE (no room left, beyond the context), KV_EARG (token id), before anything has changed; KV_EFAIL (not
+ * finite), KV_EDEV, KV_EMEM, and the tap's: the cache is then good for kv_cache_free and kv_cache_set only. */
 int kv_extend(struct kv_cache *c, const int32_t *tokens, size_t n, float *logits, size_t n_logits,
     const struct kv_extend_tap *tap, struct kv_err *e);
 

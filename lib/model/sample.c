@@ -125,8 +125,8 @@ keep_top_k(struct choice *c, size_t k)
 		c->sum += weight(c, ranking_get(&c->r, j));
 }
 
-/* Both cut the distribution that top-k left: the shortest head of the ranking with a share of at least top_p, and what has
- * at least min_p of the best one's probability.  The best one always stays. */
+/* Both cut the distribution that top-k left: the shortest head of the ranking with a share of at least top_p, and
+ * what has at least min_p of the best one's probability.  The best one always stays. */
 static void
 keep_likely(struct choice *c, double top_p, double min_p)
 {
@@ -150,7 +150,8 @@ draw(struct choice *c, double u)
 	double sum = 0, w;
 	int32_t id = ranking_get(&c->r, 0);
 
-	/* Rounding may leave the sum a little short of u * c->sum at the end: then it is the last one that can be drawn. */
+	/* Rounding may leave the sum a little short of u * c->sum at the end: then it is the last one that can be
+	 * drawn. */
 	for (size_t j = 0; j < c->keep && sum <= u * c->sum; j++) {
 		int32_t next = ranking_get(&c->r, j);
 
@@ -167,8 +168,9 @@ check(const struct kv_sampler *s, const float *logits, size_t n, struct kv_err *
 {
 	if (!(s->temperature >= 0 && s->top_p > 0 && s->top_p <= 1 && s->min_p >= 0 && s->min_p <= 1) ||
 	    isinf(s->temperature))
-		return kv_fail(e, KV_EARG, "sampling wants temperature >= 0, 0 < top-p <= 1, 0 <= min-p <= 1, not %g, %g, %g",
-		    s->temperature, s->top_p, s->min_p);
+		return kv_fail(e, KV_EARG,
+		    "sampling wants temperature >= 0, 0 < top-p <= 1, 0 <= min-p <= 1, not %g, %g, %g", s->temperature,
+		    s->top_p, s->min_p);
 	if (n == 0)
 		return kv_fail(e, KV_ESHAPE, "no logits to choose from");
 	for (size_t i = 0; i < n; i++)

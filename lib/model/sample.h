@@ -17,14 +17,14 @@ struct kv_sampler {
 	uint64_t seed;
 };
 
-/* The next token.  Greedy: the largest logit, lowest id among equals.  Otherwise top-k, then temperature, then top-p and min-p
- * (both on the distribution that these left, and a token must pass both; the likeliest always does), then one draw that is a pure
- * function of (seed, stream, position): the same command gives the same text whatever ran before it.  Everywhere the lower id
- * goes first among equal logits.  Probabilities are in double precision.
+/* The next token.  Greedy: the largest logit, lowest id among equals.  Otherwise top-k, then temperature, then top-p
+ * and min-p (both on the distribution that these left, and a token must pass both; the likeliest always does), then
+ * one draw that is a pure function of (seed, stream, position): the same command gives the same text whatever ran
+ * before it.  Everywhere the lower id goes first among equal logits.  Probabilities are in double precision.
  * Fails: KV_EFAIL for a NaN or infinite logit, naming the token id and the value; KV_EARG for a parameter out of range;
  * KV_ESHAPE for n = 0; KV_EMEM. */
-int kv_sample(const struct kv_sampler *s, uint64_t stream, uint64_t position, const float *logits, size_t n, int32_t *id,
-    struct kv_err *e);
+int kv_sample(const struct kv_sampler *s, uint64_t stream, uint64_t position, const float *logits, size_t n,
+    int32_t *id, struct kv_err *e);
 
 /* ln softmax(logits)[id] in double precision; id in 0 .. n-1. */
 double kv_log_prob(const float *logits, size_t n, int32_t id);

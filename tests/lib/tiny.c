@@ -11,7 +11,8 @@
 #define LINE_FLOATS 16 /* every matrix starts on a 64-byte line, as in a real model file */
 
 static const char chatml[] =
-    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
+    "{% for message in messages %}"
+    "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
 /* In GPT-2's alphabet; U+0120 is the space. */
@@ -30,7 +31,8 @@ splitmix(uint64_t seed, uint64_t n)
 	return z ^ z >> 31;
 }
 
-/* n values, uniform, of this mean and standard deviation; no libm but sqrt, which is exact to the last bit everywhere. */
+/* n values, uniform, of this mean and standard deviation; no libm but sqrt, which is exact to the last bit
+ * everywhere. */
 static void
 grow(float *x, size_t n, uint64_t seed, double mean, double deviation)
 {
@@ -56,7 +58,8 @@ grow_role(float *x, const struct kv_config *c, enum kv_role role, size_t rows, s
 
 /* Calls fn, unless NULL, for every matrix the configuration needs, in a fixed order, with the place of its first float;
  * *end is the number of floats in all. */
-typedef int (*place_fn)(struct kv_model *m, size_t layer, enum kv_role role, size_t at, uint64_t seed, struct kv_err *e);
+typedef int (*place_fn)(
+    struct kv_model *m, size_t layer, enum kv_role role, size_t at, uint64_t seed, struct kv_err *e);
 
 static int
 walk(struct kv_model *m, place_fn fn, uint64_t seed, size_t *end, struct kv_err *e)
@@ -123,7 +126,8 @@ grow_weights(struct kv_model *m, uint64_t seed, struct kv_err *e)
 	return kv_model_complete(m, true, e);
 }
 
-/* A byte as GPT-2 spells it in its vocabulary: itself when it is printable, else the next free code point from U+0100 on. */
+/* A byte as GPT-2 spells it in its vocabulary: itself when it is printable, else the next free code point from U+0100
+ * on. */
 static size_t
 spell_byte(unsigned byte, char out[2])
 {

@@ -24,9 +24,11 @@ enum {
 	TINY_MIN_VOCAB = 268,
 };
 
-/* Fill a zeroed *m with f32 weights of a scale that keeps activations near 1, norms near 1, and a byte-level BPE vocabulary: 256 byte
- * tokens, a few merges, <s> </s> and <|im_start|> <|im_end|> as special tokens, the rest unused; a chatml template.  A vocab below
- * TINY_MIN_VOCAB gives a model without a vocabulary (KV_VOCAB_NONE).  kv_model_fini() frees it, also after a failure. */
+/* Fill a zeroed *m with f32 weights of a scale that keeps activations near 1, norms near 1, and a byte-level BPE
+ * vocabulary: 256 byte tokens, a few merges, <s> </s> and <|im_start|> <|im_end|> as special tokens, the rest unused;
+ * a chatml template.  A vocab below TINY_MIN_VOCAB gives a model without a vocabulary
+ * (KV_VOCAB_NONE).
+ * kv_model_fini() frees it, also after a failure. */
 int tiny_model(struct kv_model *m, const struct tiny_spec *s, struct kv_err *e);
 
 #endif

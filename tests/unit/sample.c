@@ -174,7 +174,15 @@ static void
 bad_values_are_refused(void **state)
 {
 	float bad[] = { 1, 2, NAN, 0 };
-	struct kv_sampler greedy = { .top_p = 1 }, hot = { .temperature = 1, .top_p = 1 }, s;
+	struct kv_sampler greedy = { .top_p = 1 }, hot = { .temperature = 1, .top_p = 1 };
+	static const struct kv_sampler out_of_range[] = {
+		{ .temperature = -1, .top_p = 1 },
+		{ .temperature = NAN, .top_p = 1 },
+		{ .temperature = 1, .top_p = 0 },
+		{ .temperature = 1, .top_p = 1.5 },
+		{ .temperature = 1, .top_p = 1, .min_p = -0.1 },
+		{ .temperature = 1, .top_p = 1, .min_p = NAN },
+	};
 	struct kv_err e = { 0 };
 	int32_t id;
 
@@ -185,12 +193,8 @@ bad_values_are_refused(void **state)
 	assert_int_equal(kv_sample(&hot, 0, 0, bad, 4, &id, &e), KV_EFAIL);
 	assert_non_null(strstr(e.text, "token 2 is -inf"));
 	assert_int_equal(kv_sample(&hot, 0, 0, bad, 0, &id, &e), KV_ESHAPE);
-	(s = hot).top_p = 0;
-	assert_int_equal(kv_sample(&s, 0, 0, bad, 2, &id, &e), KV_EARG);
-	(s = hot).min_p = NAN;
-	assert_int_equal(kv_sample(&s, 0, 0, bad, 2, &id, &e), KV_EARG);
-	(s = hot).temperature = -1;
-	assert_int_equal(kv_sample(&s, 0, 0, bad, 2, &id, &e), KV_EARG);
+	for (size_t i = 0; i < sizeof out_of_range / sizeof *out_of_range; i++)
+		assert_int_equal(kv_sample(&out_of_range[i], 0, 0, bad, 2, &id, &e), KV_EARG);
 }
 
 static void
