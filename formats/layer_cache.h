@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT
+ * One layer's keys and values as a step of a stream has them: whole, or what an eviction left.
+ */
+#ifndef KV_LAYER_CACHE_H
+#define KV_LAYER_CACHE_H
+
+#include "formats/pipe.h"
+#include "lib/model/config.h"
+
+struct kv_layer_cache {
+	const struct kv_tensor *k, *v; /* [kv_head][token][dim] or [entry][dim]; borrowed from the step */
+	size_t *offset;                /* [Hkv + 1] owned; head g has entries offset[g] .. offset[g+1]-1 */
+	size_t next_position;          /* true position of the next token */
+	bool evicted;
+};
+
+/* Fails: KV_EFORMAT (no k or v, an index without offset, an index that does not ascend), KV_ESHAPE (sizes that do not fit c or each
+ * other), KV_EFAIL (a key or value that is not finite). */
+int kv_layer_cache_read(struct kv_layer_cache *x, const struct kv_step *s, const struct kv_config *c, struct kv_err *e);
+void kv_layer_cache_fini(struct kv_layer_cache *x);
+
+#endif
