@@ -199,11 +199,29 @@ kv_opt_parse(const struct kv_opt *const *tables, int *argc, char **argv, struct 
 	return KV_OK;
 }
 
+/* A number that its own range would refuse says that there is no default. */
+static bool
+is_unset(const struct kv_opt *o)
+{
+	double v;
+
+	switch (o->kind) {
+	case KV_UINT: v = *(unsigned *)o->to; break;
+	case KV_SIZE: v = (double)*(size_t *)o->to; break;
+	case KV_U64: v = (double)*(uint64_t *)o->to; break;
+	case KV_DOUBLE: v = *(double *)o->to; break;
+	default: return false;
+	}
+	return o->max > o->min && (v < o->min || v > o->max);
+}
+
 static int
 help_default(const struct kv_opt *o, struct kv_buf *out, struct kv_err *e)
 {
 	const char *s;
 
+	if (is_unset(o))
+		return KV_OK;
 	switch (o->kind) {
 	case KV_UINT: return kv_buf_printf(out, e, " (default %u)", *(unsigned *)o->to);
 	case KV_SIZE: return kv_buf_printf(out, e, " (default %zu)", *(size_t *)o->to);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * Command-line options from a table: one row gives the parser, the help text and the default.
  *
- * Rows write into variables that hold their defaults beforehand; help prints what it finds there.  Numbers are parsed whole and
- * refused with their range when they do not fit, never clamped.  `-o FILE`, `-oFILE`, `--output FILE`, `--output=FILE` and
- * grouped flags (-qv) work; `--` ends the options; operands and options may be mixed.
+ * Rows write into variables that hold their defaults beforehand; help prints what it finds there, unless it is a number
+ * outside the row's own range: that stands for "not given".  Numbers are parsed whole and refused with their range when
+ * they do not fit, never clamped.  `-o FILE`, `-oFILE`, `--output FILE`, `--output=FILE` and grouped flags (-qv) work;
+ * `--` ends the options; operands and options may be mixed.
  */
 #ifndef KV_OPT_H
 #define KV_OPT_H

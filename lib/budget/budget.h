@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * Allocators: how many entries each KV head may keep.  One row of kv_budget_list (budgets.c) and one file per method.
  *
- * Terms as in METHODS 1.1 and 3: C entries per head and layer on average, protected ones included; base = C - protected history
- * entries; b history entries of one head, 0 <= b <= room; B = b + protected.  Exact: no entry is lost to rounding.  This folder is
- * compiled without contraction of floating-point expressions.
+ * Terms as in METHODS 1.1 and 3: C entries per head and layer on average, protected ones included; base = C - protected
+ * history entries; b history entries of one head, 0 <= b <= room; B = b + protected.  Exact: no entry is lost to
+ * rounding.  This folder is compiled without contraction of floating-point expressions.
  *
- * Budgets compose: what a layer may spend comes from the user's grant or, when he gave none, from the budgets that are already in
- * the stream.  An allocator spends exactly that and does not ask where it came from.
+ * Budgets compose: what a layer may spend comes from the user's grant or, when he gave none, from the budgets that are
+ * already in the stream.  An allocator spends exactly that and does not ask where it came from.
  */
 #ifndef KV_BUDGET_H
 #define KV_BUDGET_H
@@ -24,7 +24,8 @@ struct kv_grant {
 	size_t entries; /* -b N; 0: not given */
 	double ratio;   /* -r R of the prompt, 0 < R <= 1; 0: not given */
 };
-/* C for a prompt of T tokens: entries, or max(1, round-half-even(T * ratio)).  Fails: KV_EARG (neither, both, out of range). */
+/* C for a prompt of T tokens: entries, or max(1, round-half-even(T * ratio)).  Fails: KV_EARG (neither, both, out of
+ * range). */
 int kv_grant_capacity(const struct kv_grant *g, size_t T, size_t *C, struct kv_err *e);
 
 /* One layer as an allocator sees it. */
@@ -56,11 +57,11 @@ struct kv_budget_source {
 	const struct kv_tensor *earlier; /* the layer's `budget` [kv_head] i32 in the stream */
 };
 
-/* The whole step for one layer: what it may spend, edge rules of METHODS 1.9 (enough for the whole prompt: keep everything; no more
- * than the protected: spread evenly, the lower heads first), run, add the protected, describe as a tensor `budget` [kv_head] i32
- * with attrs method, capacity (entries per head on average, rounded down), base, n_sink, n_recent.
- * room, total and base of `in` are set here.  Fails: KV_ESHAPE (no scores where the method needs them, an earlier budget that does
- * not fit, T beyond i32), KV_EMEM and the method's. */
+/* The whole step for one layer: what it may spend, edge rules of METHODS 1.9 (enough for the whole prompt: keep
+ * everything; no more than the protected: spread evenly, the lower heads first), run, add the protected, describe as a
+ * tensor `budget` [kv_head] i32 with attrs method, capacity (entries per head on average, rounded down), base, n_sink,
+ * n_recent. room, total and base of `in` are set here.  Fails: KV_ESHAPE (no scores where the method needs them, an
+ * earlier budget that does not fit, T beyond i32), KV_EMEM and the method's. */
 int kv_budget_layer(const struct kv_budget *m, const struct kv_budget_input *in, const struct kv_budget_source *from,
     struct kv_tensor *budget, struct kv_err *e);
 

@@ -56,13 +56,15 @@ layer_sum(const struct kv_budget_input *in, const struct kv_budget_source *from,
 	if (from->C != 0)
 		return KV_OK;
 	if (from->earlier == NULL)
-		return kv_fail(e, KV_EARG, "how many entries? give -b ENTRIES or -r RATIO, here or to an earlier kv-budget");
+		return kv_fail(
+		    e, KV_EARG, "how many entries? give -b ENTRIES or -r RATIO, here or to an earlier kv-budget");
 	if ((rc = kv_tensor_expect(from->earlier, KVK_I32, "kv_head", shape, e)) < 0)
 		return rc;
 	B = from->earlier->data;
 	for (size_t h = 0; h < in->Hkv; h++) {
 		if (B[h] < 1)
-			return kv_fail(e, KV_ESHAPE, "budget: head %zu has %d entries, expected at least 1", h, (int)B[h]);
+			return kv_fail(
+			    e, KV_ESHAPE, "budget: head %zu has %d entries, expected at least 1", h, (int)B[h]);
 		*sum += (size_t)B[h] < in->T ? (size_t)B[h] : in->T;
 	}
 	return KV_OK;
@@ -102,7 +104,8 @@ check_input(const struct kv_budget *m, const struct kv_budget_input *in, struct 
 	if (in->n > in->T)
 		return kv_fail(e, KV_ESHAPE, "score: %zu tokens scored of a prompt of %zu", in->n, in->T);
 	if (m->needs_scores && in->raw == NULL)
-		return kv_fail(e, KV_ESHAPE, "%s needs scores (tensor score): put kv-score METHOD before kv-budget", m->name);
+		return kv_fail(
+		    e, KV_ESHAPE, "%s needs scores (tensor score): put kv-score METHOD before kv-budget", m->name);
 	return KV_OK;
 }
 
@@ -126,8 +129,8 @@ kv_budget_layer(const struct kv_budget *m, const struct kv_budget_input *in, con
 	for (size_t h = 0; h < in->Hkv; h++)
 		((int32_t *)budget->owned)[h] = (int32_t)B[h];
 	budget->attrs = json_pack("{s:s, s:I, s:I, s:I, s:I}", "method", m->name, "capacity",
-	    (json_int_t)(from->C != 0 ? from->C : sum / in->Hkv), "base", (json_int_t)base, "n_sink", (json_int_t)in->n_sink,
-	    "n_recent", (json_int_t)in->n_recent);
+	    (json_int_t)(from->C != 0 ? from->C : sum / in->Hkv), "base", (json_int_t)base, "n_sink",
+	    (json_int_t)in->n_sink, "n_recent", (json_int_t)in->n_recent);
 	if (budget->attrs == NULL)
 		rc = kv_no_memory(e, 1);
 done:

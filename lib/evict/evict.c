@@ -42,9 +42,11 @@ kv_evict_gather(const struct kv_device *d, const void *x, size_t H, size_t T, si
 		const size_t n = offset[h + 1] - offset[h], bound[] = { 0, n };
 
 		rc = kv_device_check(d,
-		    d->op->gather(d->dev, from + h * T * row_bytes, 1, T, row_bytes, index + offset[h], bound, part), "gather", e);
+		    d->op->gather(d->dev, from + h * T * row_bytes, 1, T, row_bytes, index + offset[h], bound, part),
+		    "gather", e);
 		if (rc == KV_OK)
-			rc = kv_device_check(d, d->op->get(d->dev, (char *)y + offset[h] * row_bytes, part, n * row_bytes), "gather", e);
+			rc = kv_device_check(
+			    d, d->op->get(d->dev, (char *)y + offset[h] * row_bytes, part, n * row_bytes), "gather", e);
 	}
 	if (from != NULL)
 		d->op->unview(d->dev, from);
@@ -70,7 +72,8 @@ check_cache(const struct kv_evict_input *in, struct plan *p, struct kv_err *e)
 		return rc;
 	p->Hkv = in->k->shape[0], p->T = in->k->shape[1], p->D = in->k->shape[2];
 	if ((double)p->Hkv * (double)p->T > KV_COUNT_MAX)
-		return kv_fail(e, KV_ESHAPE, "k: %zu heads of %zu tokens are more than %.0f entries", p->Hkv, p->T, KV_COUNT_MAX);
+		return kv_fail(
+		    e, KV_ESHAPE, "k: %zu heads of %zu tokens are more than %.0f entries", p->Hkv, p->T, KV_COUNT_MAX);
 	return kv_tensor_expect(in->v, in->k->type, "kv_head token dim", in->k->shape, e);
 }
 
@@ -90,7 +93,8 @@ read_budget(const struct kv_evict_input *in, struct plan *p, bool *all, struct k
 	*all = true;
 	for (size_t h = 0; h < p->Hkv; h++) {
 		if (B[h] < 1)
-			return kv_fail(e, KV_EARG, "budget: head %zu would keep %d entries, expected at least 1", h, (int)B[h]);
+			return kv_fail(
+			    e, KV_EARG, "budget: head %zu would keep %d entries, expected at least 1", h, (int)B[h]);
 		p->keep[h] = (size_t)B[h] < p->T ? (size_t)B[h] : p->T;
 		p->offset[h + 1] = p->offset[h] + p->keep[h];
 		*all = *all && p->keep[h] == p->T;
@@ -109,8 +113,8 @@ read_score(const struct kv_evict_input *in, struct plan *p, size_t *n_nan, struc
 		return rc;
 	p->n = in->score->shape[1];
 	if (p->attrs.n_tokens != p->T || p->n > p->T)
-		return kv_fail(e, KV_ESHAPE, "score: %zu columns for a prompt of %zu tokens, but k has %zu tokens", p->n,
-		    p->attrs.n_tokens, p->T);
+		return kv_fail(e, KV_ESHAPE, "score: %zu columns for a prompt of %zu tokens, but k has %zu tokens",
+		    p->n, p->attrs.n_tokens, p->T);
 	p->raw = in->score->data;
 	for (size_t i = 0; i < p->Hkv * p->n; i++)
 		*n_nan += isnan(p->raw[i]) != 0;
@@ -129,8 +133,8 @@ read_inputs(const struct kv_evict_input *in, struct plan *p, size_t *n_nan, stru
 		return read_score(in, p, n_nan, e);
 	if (!all)
 		return kv_fail(e, KV_ESHAPE,
-		    "the budget is smaller than the prompt and there is no tensor score to choose by: put kv-score METHOD before "
-		    "kv-evict, or give the file that has the scores as a further FILE");
+		    "the budget is smaller than the prompt and there is no tensor score to choose by: put kv-score "
+		    "METHOD before kv-evict, or give the file that has the scores as a further FILE");
 	return KV_OK;
 }
 
@@ -169,7 +173,8 @@ kv_evict_layer(const struct kv_evict_input *in, struct kv_evicted *out, struct k
 		rc = kv_no_memory(e, 1);
 		goto done;
 	}
-	if ((rc = kv_evict_select(in->device, &p.attrs, p.raw, p.Hkv, p.n, p.T, p.keep, in->tie, out->index.owned, e)) < 0 ||
+	if ((rc = kv_evict_select(in->device, &p.attrs, p.raw, p.Hkv, p.n, p.T, p.keep, in->tie, out->index.owned, e)) <
+		0 ||
 	    (rc = compact(in, &p, in->k, out->index.data, &out->k, e)) < 0 ||
 	    (rc = compact(in, &p, in->v, out->index.data, &out->v, e)) < 0)
 		goto done;

@@ -34,19 +34,19 @@ struct kv_evicted {
 	size_t n_nan;            /* scores that were NaN: worth a warning */
 };
 
-/* Fails: KV_ESHAPE (inputs that are missing or do not fit each other), KV_EFORMAT (score's attributes), KV_EARG (a budget below 1),
- * KV_EDEV, KV_EMEM; out is then empty.  Budgets beyond the prompt's length mean all.
+/* Fails: KV_ESHAPE (inputs that are missing or do not fit each other), KV_EFORMAT (score's attributes), KV_EARG (a
+ * budget below 1), KV_EDEV, KV_EMEM; out is then empty.  Budgets beyond the prompt's length mean all.
  * Memory: all of out, and one head's entries on the device. */
 int kv_evict_layer(const struct kv_evict_input *in, struct kv_evicted *out, struct kv_err *e);
 void kv_evicted_fini(struct kv_evicted *x);
 
 /* The selection alone.  raw [Hkv][n], n <= T; keep [Hkv], each 0 .. T; index has room for sum(keep) and is host memory.
  * Ordering: METHODS 1.4; exact on every device. */
-int kv_evict_select(const struct kv_device *d, const struct kv_score_attrs *a, const float *raw, size_t Hkv, size_t n, size_t T,
-    const size_t *keep, enum kv_tie tie, int32_t *index, struct kv_err *e);
+int kv_evict_select(const struct kv_device *d, const struct kv_score_attrs *a, const float *raw, size_t Hkv, size_t n,
+    size_t T, const size_t *keep, enum kv_tie tie, int32_t *index, struct kv_err *e);
 
 /* Rows of x [H][T][row_bytes] that index names, to y [offset[H]][row_bytes]; all host memory. */
-int kv_evict_gather(const struct kv_device *d, const void *x, size_t H, size_t T, size_t row_bytes, const int32_t *index,
-    const size_t *offset, void *y, struct kv_err *e);
+int kv_evict_gather(const struct kv_device *d, const void *x, size_t H, size_t T, size_t row_bytes,
+    const int32_t *index, const size_t *offset, void *y, struct kv_err *e);
 
 #endif

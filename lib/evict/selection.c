@@ -21,7 +21,8 @@ rank_and_select(const struct kv_device *d, const struct kv_score_attrs *a, const
 	if (pools) {
 		if ((pooled = kv_device_alloc(d, job->Hkv * job->n, sizeof *pooled, e)) == NULL)
 			goto done;
-		rc = kv_device_check(d, d->op->pool(d->dev, raw, job->Hkv, job->n, a->pool, a->pool_width, pooled), "pool", e);
+		rc = kv_device_check(
+		    d, d->op->pool(d->dev, raw, job->Hkv, job->n, a->pool, a->pool_width, pooled), "pool", e);
 		if (rc < 0)
 			goto done;
 		job->rank = pooled;
@@ -40,10 +41,12 @@ done:
 }
 
 int
-kv_evict_select(const struct kv_device *d, const struct kv_score_attrs *a, const float *raw, size_t Hkv, size_t n, size_t T,
-    const size_t *keep, enum kv_tie tie, int32_t *index, struct kv_err *e)
+kv_evict_select(const struct kv_device *d, const struct kv_score_attrs *a, const float *raw, size_t Hkv, size_t n,
+    size_t T, const size_t *keep, enum kv_tie tie, int32_t *index, struct kv_err *e)
 {
-	struct kvk_select job = { .Hkv = Hkv, .n = n, .T = T, .n_sink = a->n_sink, .n_recent = a->n_recent, .keep = keep };
+	struct kvk_select job = {
+		.Hkv = Hkv, .n = n, .T = T, .n_sink = a->n_sink, .n_recent = a->n_recent, .keep = keep
+	};
 	size_t *offset = kv_alloc(Hkv + 1, sizeof *offset, e), bytes = Hkv * n * sizeof *raw;
 	const float *x = NULL;
 	int rc = KV_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The attention family: A = softmax(scale q.k) of the last prompt queries over all keys they see, reduced over the query rows, then
- * over the query heads.  METHODS 1.2, 1.5, 1.7; the presets are rows of scores.c. */
+ * The attention family: A = softmax(scale q.k) of the last prompt queries over all keys they see, reduced over the
+ * query rows, then over the query heads.  METHODS 1.2, 1.5, 1.7; the presets are rows of scores.c. */
 #include "lib/score/score.h"
 
 #include <stdlib.h>
@@ -39,7 +39,8 @@ is_of_prompt(const struct kv_tensor *q)
 {
 	const char *region = json_string_value(json_object_get(q->attrs, "region"));
 
-	return region != NULL && (strcmp(region, "window") == 0 || strcmp(region, "last") == 0 || strcmp(region, "all") == 0);
+	return region != NULL &&
+	       (strcmp(region, "window") == 0 || strcmp(region, "last") == 0 || strcmp(region, "all") == 0);
 }
 
 /* pos [W]: the positions of q's last W rows, which must be the prompt's last W. */
@@ -50,13 +51,15 @@ check_positions(const struct kv_tensor *q, size_t W, size_t T, int32_t *pos, str
 	size_t n = q->shape[1];
 
 	if (!json_is_array(list) || json_array_size(list) != n)
-		return kv_fail(e, KV_ESHAPE, "q: attribute positions must list one position for each of its %zu rows", n);
+		return kv_fail(
+		    e, KV_ESHAPE, "q: attribute positions must list one position for each of its %zu rows", n);
 	for (size_t i = 0; i < W; i++) {
 		json_int_t at = json_integer_value(json_array_get(list, n - W + i));
 
 		if (at != (json_int_t)(T - W + i))
-			return kv_fail(e, KV_ESHAPE, "q: row %zu stands at position %lld, expected %zu of a prompt of %zu tokens",
-			    n - W + i, (long long)at, T - W + i, T);
+			return kv_fail(e, KV_ESHAPE,
+			    "q: row %zu stands at position %lld, expected %zu of a prompt of %zu tokens", n - W + i,
+			    (long long)at, T - W + i, T);
 		pos[i] = (int32_t)at;
 	}
 	return KV_OK;
@@ -80,8 +83,8 @@ last_rows(const struct kv_tensor *q, size_t W, void **owned, struct kv_err *e)
 
 /* Device part: s [Hq][n] per query head, y [heads][n] reduced, copied to raw [heads][n]. */
 static int
-compute(const struct kv_score_input *in, const struct kv_score_params *p, struct kvk_scores *job, size_t heads, float *raw,
-    struct kv_err *e)
+compute(const struct kv_score_input *in, const struct kv_score_params *p, struct kvk_scores *job, size_t heads,
+    float *raw, struct kv_err *e)
 {
 	const struct kv_device *d = in->device;
 	const size_t n = job->n;
@@ -89,7 +92,8 @@ compute(const struct kv_score_input *in, const struct kv_score_params *p, struct
 	float *s = NULL, *y = NULL;
 	int rc = KV_EDEV;
 
-	if ((s = kv_device_alloc(d, in->Hq * n, sizeof *s, e)) == NULL || (y = kv_device_alloc(d, heads * n, sizeof *y, e)) == NULL)
+	if ((s = kv_device_alloc(d, in->Hq * n, sizeof *s, e)) == NULL ||
+	    (y = kv_device_alloc(d, heads * n, sizeof *y, e)) == NULL)
 		goto done;
 	rc = kv_device_check(d, d->op->scores(d->dev, job, s), "scores", e);
 	if (rc == KV_OK)
@@ -103,13 +107,22 @@ done:
 }
 
 int
-kv_attention_score(const struct kv_score_input *in, const struct kv_score_params *p, size_t n, float *raw, struct kv_err *e)
+kv_attention_score(
+    const struct kv_score_input *in, const struct kv_score_params *p, size_t n, float *raw, struct kv_err *e)
 {
 	const struct kv_device *d = in->device;
 	const size_t W = p->window < in->T ? p->window : in->T, heads = p->all_heads ? 1 : in->Hkv;
 	const size_t q_bytes = in->Hq * W * in->D * kvk_types[in->q->type].bytes;
-	struct kvk_scores job = { .q_type = in->q->type, .n_q = W, .Hq = in->Hq, .Hkv = in->Hkv, .D = in->D,
-		.k_type = in->k->type, .T = in->T, .scale = in->scale, .rows = p->rows, .n = n };
+	struct kvk_scores job = { .q_type = in->q->type,
+		.n_q = W,
+		.Hq = in->Hq,
+		.Hkv = in->Hkv,
+		.D = in->D,
+		.k_type = in->k->type,
+		.T = in->T,
+		.scale = in->scale,
+		.rows = p->rows,
+		.n = n };
 	void *packed = NULL;
 	const void *rows;
 	int32_t *pos = NULL;
@@ -117,8 +130,9 @@ kv_attention_score(const struct kv_score_input *in, const struct kv_score_params
 	int rc;
 
 	if (!is_of_prompt(in->q) || in->q->shape[1] < W)
-		return kv_fail(e, KV_ESHAPE, "q does not hold the queries of the last %zu prompt tokens: run kv-prefill with --queries %s",
-		    W, kv_score_queries(p, option));
+		return kv_fail(e, KV_ESHAPE,
+		    "q does not hold the queries of the last %zu prompt tokens: run kv-prefill with --queries %s", W,
+		    kv_score_queries(p, option));
 	if ((pos = kv_alloc(W, sizeof *pos, e)) == NULL)
 		return KV_EMEM;
 	if ((rc = check_positions(in->q, W, in->T, pos, e)) < 0)

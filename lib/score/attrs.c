@@ -106,7 +106,8 @@ set_pool(struct kv_score_params *p, const struct kv_score_options *o, struct kv_
 }
 
 int
-kv_score_configure(struct kv_score_params *p, const struct kv_score *m, const struct kv_score_options *o, struct kv_err *e)
+kv_score_configure(
+    struct kv_score_params *p, const struct kv_score *m, const struct kv_score_options *o, struct kv_err *e)
 {
 	int rc;
 
@@ -117,8 +118,8 @@ kv_score_configure(struct kv_score_params *p, const struct kv_score *m, const st
 	if ((rc = check_takes(m, o, e)) < 0 || (rc = set_count(&p->window, o->window, "--window", e)) < 0 ||
 	    (rc = set_count(&p->n_sink, o->n_sink, "--sink", e)) < 0 ||
 	    (rc = set_count(&p->n_recent, o->n_recent, "--recent", e)) < 0 ||
-	    (rc = set_reduce(&p->rows, o->rows, "--rows", e)) < 0 || (rc = set_reduce(&p->gqa, o->gqa, "--gqa", e)) < 0 ||
-	    (rc = set_pool(p, o, e)) < 0)
+	    (rc = set_reduce(&p->rows, o->rows, "--rows", e)) < 0 ||
+	    (rc = set_reduce(&p->gqa, o->gqa, "--gqa", e)) < 0 || (rc = set_pool(p, o, e)) < 0)
 		return rc;
 	if (p->n_recent == KV_SAME)
 		p->n_recent = p->window;
@@ -131,8 +132,8 @@ json_t *
 kv_score_attrs_to_json(const struct kv_score_attrs *a, const struct kv_score_params *p)
 {
 	json_t *o = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "method", a->method, "pool", kv_pool_name(a->pool),
-	    "pool_width", (json_int_t)a->pool_width, "n_sink", (json_int_t)a->n_sink, "n_recent", (json_int_t)a->n_recent,
-	    "n_tokens", (json_int_t)a->n_tokens);
+	    "pool_width", (json_int_t)a->pool_width, "n_sink", (json_int_t)a->n_sink, "n_recent",
+	    (json_int_t)a->n_recent, "n_tokens", (json_int_t)a->n_tokens);
 
 	if (o == NULL || p == NULL)
 		return o;
@@ -175,8 +176,9 @@ kv_score_attrs_from_json(struct kv_score_attrs *a, const json_t *o, struct kv_er
 
 	*a = (struct kv_score_attrs){ 0 };
 	if ((rc = get_text(o, "method", &method, e)) < 0 || (rc = get_text(o, "pool", &pool, e)) < 0 ||
-	    (rc = get_count(o, "pool_width", &a->pool_width, e)) < 0 || (rc = get_count(o, "n_sink", &a->n_sink, e)) < 0 ||
-	    (rc = get_count(o, "n_recent", &a->n_recent, e)) < 0 || (rc = get_count(o, "n_tokens", &a->n_tokens, e)) < 0)
+	    (rc = get_count(o, "pool_width", &a->pool_width, e)) < 0 ||
+	    (rc = get_count(o, "n_sink", &a->n_sink, e)) < 0 || (rc = get_count(o, "n_recent", &a->n_recent, e)) < 0 ||
+	    (rc = get_count(o, "n_tokens", &a->n_tokens, e)) < 0)
 		return rc;
 	if ((kind = kv_pool_find(pool)) < 0)
 		return kv_fail(e, KV_EFORMAT, "score: pooling '%s' is unknown to this version (max, avg, none)", pool);

@@ -13,7 +13,11 @@ static const struct kv_score snapkv = {
 	.needs = KV_NEED_K | KV_NEED_Q,
 	.takes = KV_TAKES_WINDOW | KV_TAKES_ROWS | KV_TAKES_GQA,
 	.queries = "window:32",
-	.defaults = { .window = 32, .pool = KVK_POOL_MAX, .pool_width = 7, .rows = KVK_MEAN, .gqa = KVK_MEAN,
+	.defaults = { .window = 32,
+	    .pool = KVK_POOL_MAX,
+	    .pool_width = 7,
+	    .rows = KVK_MEAN,
+	    .gqa = KVK_MEAN,
 	    .n_recent = KV_SAME },
 	.columns = kv_columns_history,
 	.run = kv_attention_score,
@@ -25,8 +29,13 @@ static const struct kv_score tova = {
 	.paper = "arXiv:2401.06104",
 	.needs = KV_NEED_K | KV_NEED_Q,
 	.queries = "last",
-	.defaults = { .window = 1, .pool = KVK_POOL_NONE, .pool_width = 7, .rows = KVK_MEAN, .gqa = KVK_MEAN,
-	    .all_heads = true, .n_recent = 1 },
+	.defaults = { .window = 1,
+	    .pool = KVK_POOL_NONE,
+	    .pool_width = 7,
+	    .rows = KVK_MEAN,
+	    .gqa = KVK_MEAN,
+	    .all_heads = true,
+	    .n_recent = 1 },
 	.columns = kv_columns_all,
 	.run = kv_attention_score,
 };
@@ -48,7 +57,8 @@ kv_score_find(const char *name)
 
 /* Is what the method reads there, and of the shape that the model has? */
 static int
-check_inputs(const struct kv_score *m, const struct kv_score_params *p, const struct kv_score_input *in, struct kv_err *e)
+check_inputs(
+    const struct kv_score *m, const struct kv_score_params *p, const struct kv_score_input *in, struct kv_err *e)
 {
 	const size_t kv_shape[] = { in->Hkv, in->T, in->D }, q_shape[] = { in->Hq, KV_ANY, in->D };
 	char rows[32];
@@ -57,8 +67,8 @@ check_inputs(const struct kv_score *m, const struct kv_score_params *p, const st
 	if (in->Hkv == 0 || in->Hq % in->Hkv != 0)
 		return kv_fail(e, KV_ESHAPE, "%zu query heads cannot share %zu KV heads", in->Hq, in->Hkv);
 	if ((m->needs & KV_NEED_K) && in->k == NULL)
-		return kv_fail(e, KV_ESHAPE, "%s needs the keys (tensor k): kv-prefill writes them, do not drop them on the way",
-		    m->name);
+		return kv_fail(e, KV_ESHAPE,
+		    "%s needs the keys (tensor k): kv-prefill writes them, do not drop them on the way", m->name);
 	if ((m->needs & KV_NEED_V) && in->v == NULL)
 		return kv_fail(e, KV_ESHAPE,
 		    "%s needs the values (tensor v): kv-prefill writes them, do not drop them on the way", m->name);
@@ -78,8 +88,11 @@ int
 kv_score_layer(const struct kv_score *m, const struct kv_score_params *p, const struct kv_score_input *in,
     struct kv_tensor *score, struct kv_err *e)
 {
-	struct kv_score_attrs a = { .pool = p->pool, .pool_width = p->pool_width, .n_sink = p->n_sink,
-		.n_recent = p->n_recent, .n_tokens = in->T };
+	struct kv_score_attrs a = { .pool = p->pool,
+		.pool_width = p->pool_width,
+		.n_sink = p->n_sink,
+		.n_recent = p->n_recent,
+		.n_tokens = in->T };
 	const size_t n = m->columns(p, in->T), shape[] = { in->Hkv, n };
 	int rc;
 
@@ -100,8 +113,8 @@ done:
 }
 
 int
-kv_pooled(const struct kv_device *d, const struct kv_score_attrs *a, const float *raw, size_t H, size_t n, float *pooled,
-    struct kv_err *e)
+kv_pooled(const struct kv_device *d, const struct kv_score_attrs *a, const float *raw, size_t H, size_t n,
+    float *pooled, struct kv_err *e)
 {
 	const void *x = NULL;
 	float *y = NULL;

@@ -174,6 +174,10 @@ help(void **state)
 	    "  -o, --output FILE         write here (default -)\n"
 	    "      --mode MODE           how: raw|position\n"
 	    "  -p, --prompt TEXT         a prompt\n");
+	b.n = 0;
+	o.window = 0; /* outside its range: not given */
+	assert_int_equal(kv_opt_help(first, &b, &err), KV_OK);
+	assert_non_null(strstr(b.data, "recent queries\n"));
 	kv_buf_fini(&b);
 	kv_opt_fini(tables);
 	assert_null(o.texts.v);

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Cut what the tests need out of the reference implementation's fixtures.
+
+    make_oracle.py FIXTURES OUT
+
+FIXTURES: the folder that the reference's make_fixtures.py writes (NAME.json, NAME.npz).  OUT: tests/golden/oracle.
+Kept: the records of METHODS and of the uniform budgets, the arrays they name, of q only the rows that METHODS read.
+Nothing is computed here: numbers and kept sets are the reference's own.  Needs numpy.
+"""
+import glob
+import io
+import json
+import os
+import sys
+import zipfile
+
+import numpy as np
+
+METHODS = ("snapkv", "tova")
+BUDGETS = ("uniform",)
+
+
+def save(folder, meta, arrays):
+    """NAME.json, and NAME.npz with members stored uncompressed and without the clock."""
+    base = os.path.join(folder, meta["name"])
+    if arrays:
+        meta["arrays"] = {k: list(x.shape) for k, x in arrays.items()}
+        with zipfile.ZipFile(base + ".npz", "w", zipfile.ZIP_STORED) as z:
+            for name, x in arrays.items():
+                buf = io.BytesIO()
+                np.lib.format.write_array(buf, np.ascontiguousarray(x, dtype="<f4"), allow_pickle=False)
+                z.writestr(zipfile.ZipInfo(name + ".npy", (1980, 1, 1, 0, 0, 0)), buf.getvalue())
+    with open(base + ".json", "w") as f:
+        json.dump(meta, f, separators=(",", ":"))
+        f.write("\n")
+
+
+def load(folder, name):
+    meta = json.load(open(os.path.join(folder, name + ".json")))
+    path = os.path.join(folder, name + ".npz")
+    return meta, dict(np.load(path)) if os.path.exists(path) else {}
+
+
+def cut_score(meta, arrays):
+    meta["results"] = [r for r in meta["results"] if r["method"] in METHODS]
+    out = {"q": arrays["q"][:, -min(meta["W"], meta["S"]):], "k": arrays["k"]}
+    for r in meta["results"]:
+        for key in (r["raw"], r["pooled"]):
+            out[key] = arrays[key]
+    return out
+
+
+def cut_budget(meta, arrays):
+    keys = ("H", "n", "base") + BUDGETS
+    meta["results"] = [{k: r[k] for k in keys} for r in meta["results"]]
+    return {}
+
+
+def cut_compose(meta, arrays):
+    keys = ("C", "layer", "head", "bases", "budgets", "kept")
+    meta["results"] = [{k: r[k] for k in keys} for r in meta["results"]
+                       if r["layer"] in BUDGETS and r["head"] in BUDGETS]
+    return arrays
+
+
+def main():
+    src, out = sys.argv[1:]
+    os.makedirs(out, exist_ok=True)
+    names = sorted(os.path.basename(p)[:-5] for p in glob.glob(os.path.join(src, "s[0-9]*.json")))
+    cut = [(name, cut_score) for name in names]
+    cut += [("budgets", cut_budget), ("compose", cut_compose), ("select", lambda meta, arrays: arrays)]
+    for name, f in cut:
+        meta, arrays = load(src, name)
+        meta.pop("arrays", None)
+        save(out, meta, f(meta, arrays))
+
+
+if __name__ == "__main__":
+    main()
