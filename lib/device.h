@@ -13,10 +13,13 @@ struct kv_device {
 	void *library;                /* dlopen handle, NULL for the CPU */
 };
 
-/* name: "auto" (CUDA if there is a usable device, else the CPU), "cpu", "cuda" or "cuda:N"; NULL is auto.
- * threads 0: all the machine has.  Fails: KV_EARG (unknown name), KV_EDEV (with the backend's reason). */
+/* Open a device; *d needs no preparation.  name: "auto" (CUDA if there is a usable device, else the CPU), "cpu", "cuda" or
+ * "cuda:N"; NULL is auto.  threads 0: all the machine has.  Fails: KV_EARG (unknown name, too many threads), KV_EDEV (with the backend's reason). */
 int kv_device_open(struct kv_device *d, const char *name, unsigned threads, struct kv_err *e);
 void kv_device_close(struct kv_device *d);
+
+/* What opening asks of a table: our interface version, and every operation.  Fails: KV_EDEV, naming what is missing. */
+int kv_device_check_table(const struct kvk_backend *t, struct kv_err *e);
 
 /* Turn a backend's status into ours: KV_OK for 0, else KV_EDEV with "cpu: WHAT: reason". */
 int kv_device_check(const struct kv_device *d, int status, const char *what, struct kv_err *e);

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT
+ * What the files of the CPU backend share.  Contracts of the operations themselves: kernels/backend.h.
+ *
+ * Threads: every operation opens one parallel region of at most dev->threads threads, and every output element is computed
+ * by one of them in an order that does not depend on how many there are.
+ */
+#ifndef KVK_CPU_H
+#define KVK_CPU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/backend.h"
+
+enum cpu_error {
+	CPU_EMEM = 1, /* no memory */
+	CPU_ETYPE,    /* an element type this operation does not take */
+	CPU_ESHAPE,   /* sizes that do not fit each other */
+	CPU_EMATH,    /* oneDNN refused */
+};
+
+struct kvk_dev {
+	int threads;
+	void *scratch; /* see cpu_scratch() */
+	size_t scratch_bytes;
+	char text[256]; /* the last error */
+};
+
+struct kvk_weight {
+	enum kvk_type type;
+	enum kvk_use use;
+	size_t rows, cols;
+	size_t row_bytes;
+	const uint8_t *bytes; /* [rows][row_bytes] as in the file; borrowed */
+	const float *f32;     /* [rows][cols]: the same as floats, in place or in `owned`; NULL while quantised */
+	float *owned;
+};
+
+/* Record the text and return code. */
+int cpu_fail(struct kvk_dev *dev, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* 64-byte aligned memory for one operation: n pieces (usually one per thread) of `bytes` each.  *stride is set to the
+ * distance of two pieces in bytes, a multiple of 64.  Valid until the next call; NULL with the error recorded. */
+void *cpu_scratch(struct kvk_dev *dev, size_t n, size_t bytes, size_t *stride);
+
+/* The next n floats (or doubles) of a piece: *at advances to the next multiple of 64 bytes. */
+float *cpu_take_f32(char **at, size_t n);
+double *cpu_take_f64(char **at, size_t n);
+/* What cpu_take_* will use for n elements of `size` bytes. */
+size_t cpu_room(size_t n, size_t size);
+
+/* Expand n blocks (elements, for plain types) at x, of any alignment, to floats; NULL for I32. */
+typedef void cpu_expand_fn(const uint8_t *x, float *y, size_t n);
+extern cpu_expand_fn *const cpu_expand[KVK_N_TYPES];
+
+/* n floats as F32, F16 or BF16, rounded to nearest even; y of any alignment.  NULL for other types. */
+typedef void cpu_pack_fn(const float *x, uint8_t *y, size_t n);
+extern cpu_pack_fn *const cpu_pack[KVK_N_TYPES];
+
+float cpu_f16(uint16_t h);
+
+static inline bool
+cpu_is_float(enum kvk_type type)
+{
+	return type == KVK_F32 || type == KVK_F16 || type == KVK_BF16;
+}
+
+/* Sum of squares, eight running sums in double precision. */
+double cpu_sum_squares(const float *x, size_t n);
+
+/* c [n][N] = a [n][K] * b [K][N], or += when add: strides lda, ldb, ldc in elements, N a multiple of CPU_PRODUCT_STEP.
+ * Every element is summed over ascending k, so that it does not depend on the other rows of the call. */
+#define CPU_PRODUCT_STEP 8
+void cpu_product(const float *a, size_t lda, const float *b, size_t ldb, size_t n, size_t K, size_t N, float *c, size_t ldc,
+    bool add);
+void cpu_product_f64(const double *a, size_t lda, const double *b, size_t ldb, size_t n, size_t K, size_t N, double *c,
+    size_t ldc);
+
+/* The operations, one file each. */
+int cpu_weight_open(struct kvk_dev *dev, struct kvk_weight **w, const void *host, enum kvk_type type, size_t rows, size_t cols,
+    enum kvk_use use);
+void cpu_weight_close(struct kvk_dev *dev, struct kvk_weight *w);
+int cpu_rows(struct kvk_dev *dev, const struct kvk_weight *w, const int32_t *ids, size_t n, float *y);
+int cpu_linear(struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias, int add, float *y);
+int cpu_linear_few(struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias, int add,
+    float *y);
+int cpu_rms_norm(struct kvk_dev *dev, const float *x, const float *w, float eps, size_t n, size_t d, float *y);
+int cpu_silu_mul(struct kvk_dev *dev, const float *gate, const float *up, size_t n, float *y);
+int cpu_heads(struct kvk_dev *dev, const float *x, size_t n, size_t H, size_t D, const float *norm, float eps,
+    const struct kvk_rope *rope, size_t pos, void *y, enum kvk_type y_type, const size_t *at);
+int cpu_attention(struct kvk_dev *dev, const float *q, const size_t *q_at, size_t n, size_t Hq, const struct kvk_ragged *cache,
+    float scale, float *y);
+int cpu_scores(struct kvk_dev *dev, const struct kvk_scores *job, float *s);
+int cpu_reduce_heads(struct kvk_dev *dev, const float *x, size_t Hq, size_t Hkv, size_t n, enum kvk_reduce how, float *y);
+int cpu_pool(struct kvk_dev *dev, const float *x, size_t H, size_t n, enum kvk_pool kind, size_t width, float *y);
+int cpu_select(struct kvk_dev *dev, const struct kvk_select *job, int32_t *index);
+int cpu_gather(struct kvk_dev *dev, const void *x, size_t H, size_t T, size_t row_bytes, const int32_t *index,
+    const size_t *offset, void *y);
+
+#endif

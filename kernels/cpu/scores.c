@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT
+ * The attention-score family: softmax rows over the visible keys, reduced to one number per key.
+ *
+ * One query head at a time on each thread, ROWS query rows at a time.  Logits, sums and column totals are in double precision:
+ * with keys of a large common part (biases) logits reach hundreds, where single precision alone would use up the
+ * bound of the contract. */
+#include "kernels/cpu/cpu.h"
+
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+#include "kernels/cpu/vec.h"
+
+#define BLOCK 64 /* keys */
+#define ROWS  32 /* query rows */
+
+/* One thread's memory; all = T + n_behind, padded to whole blocks. */
+struct work {
+	double *logit; /* [ROWS][all] */
+	float *p;      /* [all] */
+	double *total; /* [n] */
+	double *q;     /* [ROWS][D] */
+	double *kt;    /* [D][BLOCK] */
+	float *raw;    /* [max(BLOCK, ROWS)][D] */
+};
+
+static size_t
+padded(const struct kvk_scores *j)
+{
+	return (j->T + j->n_behind + BLOCK - 1) / BLOCK * BLOCK;
+}
+
+static size_t
+work_bytes(const struct kvk_scores *j)
+{
+	const size_t all = padded(j);
+
+	return cpu_room(ROWS * all, 8) + cpu_room(all, 4) + cpu_room(j->n, 8) + cpu_room(ROWS * j->D, 8) +
+	    cpu_room(BLOCK * j->D, 8) + cpu_room(BLOCK * j->D, 4);
+}
+
+static struct work
+work_at(const struct kvk_scores *j, char *at)
+{
+	const size_t all = padded(j);
+	struct work w;
+
+	w.logit = cpu_take_f64(&at, ROWS * all);
+	w.p = cpu_take_f32(&at, all);
+	w.total = cpu_take_f64(&at, j->n);
+	w.q = cpu_take_f64(&at, ROWS * j->D);
+	w.kt = cpu_take_f64(&at, BLOCK * j->D);
+	w.raw = cpu_take_f32(&at, BLOCK * j->D);
+	return w;
+}
+
+/* Keys b .. b + BLOCK - 1 of KV head g, transposed; zeros where there are none. */
+static void
+load_keys(const struct kvk_scores *j, size_t g, size_t b, const struct work *w)
+{
+	const size_t D = j->D, size = D * kvk_types[j->k_type].bytes, all = j->T + j->n_behind;
+	const size_t end = all - b < BLOCK ? all : b + BLOCK, kb = end - b;
+	const size_t here = b >= j->T ? 0 : (end < j->T ? end : j->T) - b; /* of the block, in k itself */
+	const uint8_t *k = j->k, *behind = j->k_behind;
+
+	if (here > 0)
+		cpu_expand[j->k_type](k + (g * j->T + b) * size, w->raw, here * D);
+	if (here < kb)
+		cpu_expand[j->k_type](behind + (g * j->n_behind + b + here - j->T) * size, w->raw + here * D, (kb - here) * D);
+	memset(w->raw + kb * D, 0, (BLOCK - kb) * D * sizeof(float));
+	for (size_t d0 = 0; d0 < D; d0 += 8)
+		for (size_t i = 0; i < BLOCK; i++)
+			for (size_t d = d0; d < d0 + 8 && d < D; d++)
+				w->kt[d * BLOCK + i] = (double)w->raw[i * D + d];
+}
+
+/* p [vis] = softmax(scale * logit); returns 1 / denominator, by which p is still to be multiplied. */
+static double
+soften(const double *logit, size_t vis, double scale, float *p)
+{
+	double max = -INFINITY, sum = 0;
+
+	for (size_t i = 0; i < vis; i++)
+		max = logit[i] > max ? logit[i] : max;
+	for (size_t i = 0; i < vis; i++)
+		p[i] = (float)((logit[i] - max) * scale);
+	for (size_t i = vis; i % 8 != 0; i++)
+		p[i] = -INFINITY;
+	for (size_t i = 0; i < vis; i += 8) {
+		f32x8 x = *(f32x8_mem *)(p + i);
+
+		vec_exp(&x);
+		*(f32x8_mem *)(p + i) = x;
+		sum += (double)vec_sum(&x);
+	}
+	return 1 / sum;
+}
+
+/* Keys that query row i sees. */
+static size_t
+visible(const struct kvk_scores *j, size_t i)
+{
+	const size_t all = j->T + j->n_behind;
+
+	if (j->q_pos[i] < 0)
+		return 0;
+	return (size_t)j->q_pos[i] + 1 < all ? (size_t)j->q_pos[i] + 1 : all;
+}
+
+static void
+add_row(const struct kvk_scores *j, const float *p, size_t vis, double weight, double *total)
+{
+	const size_t n = vis < j->n ? vis : j->n;
+
+	if (j->rows == KVK_MAX)
+		for (size_t i = 0; i < n; i++) {
+			const double x = (double)p[i] * weight;
+
+			total[i] = x <= total[i] ? total[i] : x; /* a NaN stays */
+		}
+	else
+		for (size_t i = 0; i < n; i++)
+			total[i] += (double)p[i] * weight;
+}
+
+/* Rows i0 .. i0 + rows - 1 of head h, added to w->total. */
+static void
+add_rows(const struct kvk_scores *j, size_t h, size_t i0, size_t rows, const struct work *w)
+{
+	const size_t D = j->D, all = padded(j), g = h / (j->Hq / j->Hkv), size = D * kvk_types[j->q_type].bytes;
+	size_t end = 0;
+
+	for (size_t i = i0; i < i0 + rows; i++)
+		end = visible(j, i) > end ? visible(j, i) : end;
+	cpu_expand[j->q_type]((const uint8_t *)j->q + (h * j->n_q + i0) * size, w->raw, rows * D);
+	for (size_t i = 0; i < rows * D; i++)
+		w->q[i] = (double)w->raw[i];
+	for (size_t b = 0; b < end; b += BLOCK) {
+		load_keys(j, g, b, w);
+		cpu_product_f64(w->q, D, w->kt, BLOCK, rows, D, BLOCK, w->logit + b, all);
+	}
+	for (size_t i = 0; i < rows; i++) {
+		const size_t vis = visible(j, i0 + i);
+
+		if (vis > 0)
+			add_row(j, w->p, vis, soften(w->logit + i * all, vis, (double)j->scale, w->p), w->total);
+	}
+}
+
+static void
+score_head(const struct kvk_scores *j, size_t h, const struct work *w, float *s)
+{
+	const double share = j->rows == KVK_MEAN && j->n_q > 0 ? 1.0 / (double)j->n_q : 1.0;
+
+	for (size_t i = 0; i < j->n; i++)
+		w->total[i] = 0;
+	for (size_t i0 = 0; i0 < j->n_q; i0 += ROWS)
+		add_rows(j, h, i0, j->n_q - i0 < ROWS ? j->n_q - i0 : ROWS, w);
+	for (size_t i = 0; i < j->n; i++)
+		s[i] = (float)(w->total[i] * share);
+}
+
+int
+cpu_scores(struct kvk_dev *dev, const struct kvk_scores *j, float *s)
+{
+	size_t stride;
+	char *scratch;
+
+	if (!cpu_is_float(j->q_type) || !cpu_is_float(j->k_type))
+		return cpu_fail(dev, CPU_ETYPE, "scores: queries and keys are f32, f16 or bf16");
+	if (j->Hkv == 0 || j->Hq % j->Hkv != 0)
+		return cpu_fail(dev, CPU_ESHAPE, "scores: %zu query heads cannot share %zu KV heads", j->Hq, j->Hkv);
+	if (j->n > j->T)
+		return cpu_fail(dev, CPU_ESHAPE, "scores: %zu columns of %zu keys", j->n, j->T);
+	if ((scratch = cpu_scratch(dev, (size_t)dev->threads, work_bytes(j), &stride)) == NULL)
+		return CPU_EMEM;
+#pragma omp parallel num_threads(dev->threads)
+	{
+		const struct work w = work_at(j, scratch + (size_t)omp_get_thread_num() * stride);
+
+#pragma omp for schedule(dynamic, 1)
+		for (size_t h = 0; h < j->Hq; h++)
+			score_head(j, h, &w, s + h * j->n);
+	}
+	return 0;
+}

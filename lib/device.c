@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: MIT */
+#include "lib/device.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/buf.h"
+
+#define CUDA_LIBRARY "libkvcuda.so"
+
+/* What a table must have; the names are those of kernels/backend.h. */
+static const struct {
+	const char *name;
+	size_t offset;
+} ops[] = {
+	{ "open", offsetof(struct kvk_backend, open) },
+	{ "close", offsetof(struct kvk_backend, close) },
+	{ "error", offsetof(struct kvk_backend, error) },
+	{ "alloc", offsetof(struct kvk_backend, alloc) },
+	{ "free", offsetof(struct kvk_backend, free) },
+	{ "view", offsetof(struct kvk_backend, view) },
+	{ "unview", offsetof(struct kvk_backend, unview) },
+	{ "put", offsetof(struct kvk_backend, put) },
+	{ "get", offsetof(struct kvk_backend, get) },
+	{ "get_as", offsetof(struct kvk_backend, get_as) },
+	{ "wait", offsetof(struct kvk_backend, wait) },
+	{ "weight_open", offsetof(struct kvk_backend, weight_open) },
+	{ "weight_close", offsetof(struct kvk_backend, weight_close) },
+	{ "rows", offsetof(struct kvk_backend, rows) },
+	{ "linear", offsetof(struct kvk_backend, linear) },
+	{ "rms_norm", offsetof(struct kvk_backend, rms_norm) },
+	{ "silu_mul", offsetof(struct kvk_backend, silu_mul) },
+	{ "heads", offsetof(struct kvk_backend, heads) },
+	{ "attention", offsetof(struct kvk_backend, attention) },
+	{ "scores", offsetof(struct kvk_backend, scores) },
+	{ "reduce_heads", offsetof(struct kvk_backend, reduce_heads) },
+	{ "pool", offsetof(struct kvk_backend, pool) },
+	{ "select", offsetof(struct kvk_backend, select) },
+	{ "gather", offsetof(struct kvk_backend, gather) },
+};
+
+int
+kv_device_check_table(const struct kvk_backend *t, struct kv_err *e)
+{
+	void (*f)(void);
+
+	if (t->abi != KVK_ABI)
+		return kv_fail(e, KV_EDEV, "backend has interface version %d, this program needs %d", t->abi, KVK_ABI);
+	for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+		memcpy(&f, (const char *)t + ops[i].offset, sizeof f);
+		if (f == NULL)
+			return kv_fail(e, KV_EDEV, "%s: backend lacks the operation '%s'", t->name, ops[i].name);
+	}
+	return KV_OK;
+}
+
+static int
+open_table(struct kv_device *d, const struct kvk_backend *t, int ordinal, unsigned threads, struct kv_err *e)
+{
+	char why[256] = "no reason given";
+	int rc = kv_device_check_table(t, e);
+
+	if (rc < 0)
+		return rc;
+	if (threads > 1024)
+		return kv_fail(e, KV_EARG, "%u threads wanted, at most 1024 are possible", threads);
+	if (t->open(&d->dev, ordinal, (int)threads, why, sizeof why) != 0)
+		return kv_fail(e, KV_EDEV, "%s: cannot open device %d: %s", t->name, ordinal, why);
+	d->op = t;
+	return KV_OK;
+}
+
+static int
+open_cuda(struct kv_device *d, int ordinal, unsigned threads, struct kv_err *e)
+{
+	void *library = dlopen(CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+	const struct kvk_backend *t;
+	int rc;
+
+	if (library == NULL)
+		return kv_fail(e, KV_EDEV, "cuda: %s", dlerror());
+	if ((t = dlsym(library, "kvk_cuda")) == NULL)
+		rc = kv_fail(e, KV_EDEV, "cuda: " CUDA_LIBRARY " has no table 'kvk_cuda'");
+	else
+		rc = open_table(d, t, ordinal, threads, e);
+	if (rc == KV_OK)
+		d->library = library;
+	else
+		dlclose(library);
+	return rc;
+}
+
+/* "cuda" is device 0, "cuda:N" device N. */
+static int
+cuda_ordinal(const char *name, int *ordinal)
+{
+	char *end;
+	long n;
+
+	if (strcmp(name, "cuda") == 0) {
+		*ordinal = 0;
+		return KV_OK;
+	}
+	if (strncmp(name, "cuda:", 5) != 0 || name[5] < '0' || name[5] > '9')
+		return KV_EARG;
+	n = strtol(name + 5, &end, 10);
+	if (*end != '\0' || n > 1023)
+		return KV_EARG;
+	*ordinal = (int)n;
+	return KV_OK;
+}
+
+int
+kv_device_open(struct kv_device *d, const char *name, unsigned threads, struct kv_err *e)
+{
+	struct kv_err quiet = { 0 };
+	int ordinal;
+
+	*d = (struct kv_device){ 0 };
+	if (name == NULL || strcmp(name, "auto") == 0)
+		return open_cuda(d, 0, threads, &quiet) == KV_OK ? KV_OK : open_table(d, &kvk_cpu, 0, threads, e);
+	if (strcmp(name, "cpu") == 0)
+		return open_table(d, &kvk_cpu, 0, threads, e);
+	if (cuda_ordinal(name, &ordinal) == KV_OK)
+		return open_cuda(d, ordinal, threads, e);
+	return kv_fail(e, KV_EARG, "unknown device '%s': expected auto, cpu, cuda or cuda:N", name);
+}
+
+void
+kv_device_close(struct kv_device *d)
+{
+	if (d == NULL || d->op == NULL)
+		return;
+	d->op->close(d->dev);
+	if (d->library != NULL)
+		dlclose(d->library);
+	*d = (struct kv_device){ 0 };
+}
+
+int
+kv_device_check(const struct kv_device *d, int status, const char *what, struct kv_err *e)
+{
+	if (status == 0)
+		return KV_OK;
+	return kv_fail(e, KV_EDEV, "%s: %s: %s", d->op->name, what, d->op->error(d->dev));
+}
+
+void *
+kv_device_alloc(const struct kv_device *d, size_t n, size_t size, struct kv_err *e)
+{
+	size_t bytes;
+	void *p;
+
+	if (!kv_mul(n, size, &bytes)) {
+		kv_no_memory(e, SIZE_MAX);
+		return NULL;
+	}
+	if ((p = d->op->alloc(d->dev, bytes)) == NULL)
+		kv_fail(e, KV_EMEM, "%s: out of memory (%zu bytes wanted)", d->op->name, bytes);
+	return p;
+}
+
+void
+kv_device_free(const struct kv_device *d, void *p)
+{
+	if (p != NULL)
+		d->op->free(d->dev, p);
+}
