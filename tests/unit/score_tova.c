@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT
+ * tova: a case for paper and the reference implementation's. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/lib/score_input.h"
+
+static struct kv_device device;
+
+static int
+set_up(void **state)
+{
+	struct kv_err e = { 0 };
+
+	(void)state;
+	return kv_device_open(&device, "cpu", 2, &e);
+}
+
+static int
+tear_down(void **state)
+{
+	(void)state;
+	kv_device_close(&device);
+	return 0;
+}
+
+/* Two KV heads; the last query of head 0 weighs its keys 1 : 2 : 1, that of head 1 is zero.  Earlier rows must not
+ * matter. */
+static void
+paper(void **state)
+{
+	static const float k[2][3] = { { 0, 0.69314718f, 0 }, { 5, 6, 7 } }, q[2][2] = { { 9, 1 }, { 9, 0 } };
+	static const float expect[] = { (1 / 4.f + 1 / 3.f) / 2, (1 / 2.f + 1 / 3.f) / 2, (1 / 4.f + 1 / 3.f) / 2 };
+	const struct kv_score *tova = kv_score_find("tova");
+	const struct kv_score_options o = KV_SCORE_OPTIONS_NONE;
+	struct kv_score_params p;
+	struct kv_score_attrs a;
+	struct score_layer x;
+	struct kv_tensor s;
+	struct kv_err e = { 0 };
+
+	(void)state;
+	assert_int_equal(kv_score_configure(&p, tova, &o, &e), KV_OK);
+	score_layer_init(&x, &device, 2, 2, 3, 1, 1.0f, &q[0][0], 2, &k[0][0]);
+	assert_int_equal(kv_score_layer(tova, &p, &x.in, &s, &e), KV_OK);
+	assert_int_equal(s.shape[1], 3);
+	assert_scores_near(s.data, expect, 3, "head 0");
+	assert_scores_near((const float *)s.data + 3, expect, 3, "head 1");
+	assert_int_equal(kv_score_attrs_from_json(&a, s.attrs, &e), KV_OK);
+	assert_true(a.n_recent == 1 && a.n_sink == 0 && a.pool == KVK_POOL_NONE && a.n_tokens == 3);
+	kv_tensor_fini(&s);
+	x.in.q = NULL;
+	assert_int_equal(kv_score_layer(tova, &p, &x.in, &s, &e), KV_ESHAPE);
+	assert_non_null(strstr(e.text, "--queries last"));
+	score_layer_fini(&x);
+}
+
+static void
+oracle(void **state)
+{
+	(void)state;
+	assert_true(score_oracle(&device, "tova") > 200);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(paper),
+		cmocka_unit_test(oracle),
+	};
+
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}
