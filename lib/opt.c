@@ -224,7 +224,7 @@ help_default(const struct kv_opt *o, struct kv_buf *out, struct kv_err *e)
 		return KV_OK;
 	switch (o->kind) {
 	case KV_UINT: return kv_buf_printf(out, e, " (default %u)", *(unsigned *)o->to);
-	case KV_SIZE: return kv_buf_printf(out, e, " (default %zu)", *(size_t *)o->to);
+	case KV_SIZE: return *(size_t *)o->to > INT64_MAX ? KV_OK : kv_buf_printf(out, e, " (default %zu)", *(size_t *)o->to);
 	case KV_U64: return kv_buf_printf(out, e, " (default %llu)", (unsigned long long)*(uint64_t *)o->to);
 	case KV_DOUBLE: return kv_buf_printf(out, e, " (default %g)", *(double *)o->to);
 	case KV_STRING:

@@ -15,7 +15,7 @@
 enum kv_opt_kind {
 	KV_FLAG,   /* bool *: set to true */
 	KV_UINT,   /* unsigned *: 0 .. 2^32-1 */
-	KV_SIZE,   /* size_t *: 0 .. 2^63-1 */
+	KV_SIZE,   /* size_t *: 0 .. 2^63-1; a larger default means "not given" and is not shown */
 	KV_U64,    /* uint64_t * */
 	KV_DOUBLE, /* double *, finite */
 	KV_STRING, /* const char **, points into argv */
