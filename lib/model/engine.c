@@ -216,8 +216,8 @@ kv_engine_new(struct kv_engine **out, const struct kv_model *m, const struct kv_
 	x->vector = kv_alloc(c->L * KV_N_ROLES, sizeof *x->vector, e);
 	x->k_at = kv_alloc(c->Hkv, sizeof *x->k_at, e);
 	x->q_at = kv_alloc(c->Hq, sizeof *x->q_at, e);
-	x->host_row = kv_alloc(c->d, sizeof *x->host_row, e);
-	rc = x->vector == NULL || x->k_at == NULL || x->q_at == NULL || x->host_row == NULL ? KV_EMEM : KV_OK;
+	x->host_rows = kv_alloc(c->d, KVK_ROW_TILE * sizeof *x->host_rows, e);
+	rc = x->vector == NULL || x->k_at == NULL || x->q_at == NULL || x->host_rows == NULL ? KV_EMEM : KV_OK;
 	if (rc == KV_OK)
 		rc = put_rope(x, e);
 	if (rc == KV_OK)
@@ -246,7 +246,7 @@ kv_engine_free(struct kv_engine *x)
 		x->d->op->weight_close(x->d->dev, x->embed);
 	kv_device_free(x->d, x->vectors);
 	kv_device_free(x->d, (void *)x->rope.inv_freq);
-	free(x->host_row);
+	free(x->host_rows);
 	free(x->q_at);
 	free(x->k_at);
 	free(x->vector);

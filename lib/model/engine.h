@@ -45,7 +45,7 @@ struct kv_engine {
 	} work[KV_N_WORK];
 	size_t *k_at;    /* host [Hkv] row numbers for one kernel call */
 	size_t *q_at;    /* host [Hq] */
-	float *host_row; /* host [d] */
+	float *host_rows; /* host [KVK_ROW_TILE][d] */
 };
 
 /* At least a * b floats of working memory, contents undefined; NULL with the fault recorded. */
@@ -79,7 +79,7 @@ int kv_rows_layer(struct kv_engine *x, const struct kv_layer_weights *w, size_t 
 int kv_rows_logits(struct kv_engine *x, const float *rows, size_t n, float *logits, struct kv_err *e);
 
 /* Are rows from .. n-1 finite after `layer` (-1: the embedding)?  Fails: KV_EFAIL, naming layer and position of the
- * first that is not. */
+ * first that is not.  (A kernel that works in blocks may spread NaN from a later row over its block.) */
 int kv_rows_finite(struct kv_engine *x, const struct kv_rows *rows, size_t from, long layer, struct kv_err *e);
 
 /* Logits of rows at pos, pos+1, ... that are not finite: KV_EFAIL naming position, token and value; else KV_OK. */

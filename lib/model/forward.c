@@ -169,24 +169,29 @@ first_bad(const float *v, size_t n)
 	return i;
 }
 
+static int
+not_finite(long layer, size_t position, struct kv_err *e)
+{
+	if (layer < 0)
+		return kv_fail(
+		    e, KV_EFAIL, "embedding, position %zu: non-finite value; is the model file damaged?", position);
+	return kv_fail(e, KV_EFAIL,
+	    "layer %ld, position %zu: non-finite activation; is the model or the cache damaged?", layer, position);
+}
+
 int
 kv_rows_finite(struct kv_engine *x, const struct kv_rows *rows, size_t from, long layer, struct kv_err *e)
 {
-	size_t d = x->m->cfg.d;
+	size_t d = x->m->cfg.d, n, bad;
 	int rc;
 
-	for (size_t i = from; i < rows->n; i++) {
-		rc = x->d->op->get(x->d->dev, x->host_row, rows->x + i * d, d * sizeof(float));
+	for (size_t i = from; i < rows->n; i += n) {
+		n = least(rows->n - i, KVK_ROW_TILE);
+		rc = x->d->op->get(x->d->dev, x->host_rows, rows->x + i * d, n * d * sizeof(float));
 		if ((rc = kv_device_check(x->d, rc, "activations", e)) < 0)
 			return rc;
-		if (first_bad(x->host_row, d) == d)
-			continue;
-		if (layer < 0)
-			return kv_fail(e, KV_EFAIL,
-			    "embedding, position %zu: non-finite value; is the model file damaged?", rows->pos + i);
-		return kv_fail(e, KV_EFAIL,
-		    "layer %ld, position %zu: non-finite activation; is the model or the cache damaged?", layer,
-		    rows->pos + i);
+		if ((bad = first_bad(x->host_rows, n * d)) < n * d)
+			return not_finite(layer, rows->pos + i + bad / d, e);
 	}
 	return KV_OK;
 }
@@ -207,11 +212,11 @@ kv_logits_finite(const float *logits, size_t n, size_t vocab, size_t pos, struct
 
 /* Looks at the last row alone, which sees all others; names the first bad one. */
 static int
-check_last(struct kv_engine *x, const struct kv_rows *rows, long layer, struct kv_err *e)
+check_last(struct kv_engine *x, const struct kv_rows *rows, size_t layer, struct kv_err *e)
 {
-	int rc = kv_rows_finite(x, rows, rows->n - 1, layer, e);
+	int rc = kv_rows_finite(x, rows, rows->n - 1, (long)layer, e);
 
-	return rc == KV_EFAIL ? kv_rows_finite(x, rows, 0, layer, e) : rc;
+	return rc == KV_EFAIL ? kv_rows_finite(x, rows, 0, (long)layer, e) : rc;
 }
 
 /* One layer of the prefill: weights in, rows through, weights out, tensors to the caller. */
@@ -230,7 +235,7 @@ prefill_layer(struct kv_engine *x, size_t layer, const struct kv_rows *rows, con
 	rc = kv_rows_layer(x, &w, layer, rows, cache, len, e);
 	kv_engine_close_layer(x, &w);
 	if (rc == KV_OK)
-		rc = check_last(x, rows, (long)layer, e);
+		rc = check_last(x, rows, layer, e);
 	return rc == KV_OK && fn != NULL ? fn(ctx, &view, e) : rc;
 }
 
@@ -281,7 +286,7 @@ kv_prefill(struct kv_engine *x, const int32_t *tokens, size_t T, kv_layer_fn fn,
 	if ((start = kv_alloc(2 * c->Hkv, sizeof *start, e)) == NULL)
 		return KV_EMEM;
 	if ((rc = prefill_memory(x, T, &rows, &cache, start, start + c->Hkv, e)) < 0 ||
-	    (rc = kv_rows_embed(x, &rows, tokens, e)) < 0 || (rc = check_last(x, &rows, -1, e)) < 0)
+	    (rc = kv_rows_embed(x, &rows, tokens, e)) < 0 || (rc = kv_rows_finite(x, &rows, 0, -1, e)) < 0)
 		goto done;
 	for (size_t layer = 0; layer < c->L; layer++)
 		if ((rc = prefill_layer(x, layer, &rows, &cache, start + c->Hkv, fn, ctx, e)) < 0)

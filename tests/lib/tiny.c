@@ -4,9 +4,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-
-#include "lib/buf.h"
 
 #define LINE_FLOATS 16 /* every matrix starts on a 64-byte line, as in a real model file */
 
@@ -56,13 +53,12 @@ grow_role(float *x, const struct kv_config *c, enum kv_role role, size_t rows, s
 		grow(x, rows * cols, seed, 0, unit ? 1 : 1 / sqrt((double)cols));
 }
 
-/* Calls fn, unless NULL, for every matrix the configuration needs, in a fixed order, with the place of its first float;
- * *end is the number of floats in all. */
-typedef int (*place_fn)(
-    struct kv_model *m, size_t layer, enum kv_role role, size_t at, uint64_t seed, struct kv_err *e);
+/* Calls fn, unless NULL, for every matrix the configuration needs, in a fixed order, with the place of its floats
+ * behind base; *end is the number of floats in all. */
+typedef int (*place_fn)(struct kv_model *m, size_t layer, enum kv_role role, float *x, uint64_t seed, struct kv_err *e);
 
 static int
-walk(struct kv_model *m, place_fn fn, uint64_t seed, size_t *end, struct kv_err *e)
+walk(struct kv_model *m, place_fn fn, float *base, uint64_t seed, size_t *end, struct kv_err *e)
 {
 	size_t at = 0, rows, cols;
 	int rc;
@@ -71,7 +67,7 @@ walk(struct kv_model *m, place_fn fn, uint64_t seed, size_t *end, struct kv_err 
 		for (enum kv_role role = 0; role < KV_N_ROLES; role++) {
 			if (!kv_role_needed(&m->cfg, role) || (!kv_roles[role].per_layer && layer > 0))
 				continue;
-			if (fn != NULL && (rc = fn(m, layer, role, at, seed, e)) < 0)
+			if (fn != NULL && (rc = fn(m, layer, role, base + at, seed, e)) < 0)
 				return rc;
 			kv_role_shape(&m->cfg, role, &rows, &cols);
 			at += (rows * cols + LINE_FLOATS - 1) / LINE_FLOATS * LINE_FLOATS;
@@ -82,9 +78,8 @@ walk(struct kv_model *m, place_fn fn, uint64_t seed, size_t *end, struct kv_err 
 }
 
 static int
-place(struct kv_model *m, size_t layer, enum kv_role role, size_t at, uint64_t seed, struct kv_err *e)
+place(struct kv_model *m, size_t layer, enum kv_role role, float *x, uint64_t seed, struct kv_err *e)
 {
-	float *x = (float *)m->maps[0].data + at;
 	struct kv_matrix w = { .type = KVK_F32, .data = x };
 
 	kv_role_shape(&m->cfg, role, &w.rows, &w.cols);
@@ -93,35 +88,32 @@ place(struct kv_model *m, size_t layer, enum kv_role role, size_t at, uint64_t s
 }
 
 static int
-fingerprint(struct kv_model *m, struct kv_err *e)
+fingerprint(struct kv_config *c, const float *weights, size_t floats, struct kv_err *e)
 {
 	struct kv_fingerprint *f = kv_fingerprint_new();
 
 	if (f == NULL)
 		return kv_no_memory(e, 0);
-	kv_fingerprint_add(f, m->maps[0].data, m->maps[0].bytes);
-	kv_fingerprint_take(f, m->cfg.fingerprint);
+	kv_fingerprint_add(f, weights, floats * sizeof *weights);
+	kv_fingerprint_take(f, c->fingerprint);
 	return KV_OK;
 }
 
-/* The weights stand in one anonymous map, which the model owns like the map of a file. */
+/* The weights stand in one block that belongs to the vocabulary's memory and goes with it. */
 static int
 grow_weights(struct kv_model *m, uint64_t seed, struct kv_err *e)
 {
 	size_t floats;
-	void *p;
+	float *block;
 	int rc;
 
-	if ((rc = kv_model_alloc(m, e)) < 0 || (rc = walk(m, NULL, seed, &floats, e)) < 0)
+	if ((rc = kv_model_alloc(m, e)) < 0 || (rc = walk(m, NULL, NULL, seed, &floats, e)) < 0)
 		return rc;
-	if ((m->maps = kv_alloc(1, sizeof *m->maps, e)) == NULL)
+	if ((block = kv_vocab_alloc(&m->vocab, floats + LINE_FLOATS, sizeof *block, e)) == NULL)
 		return KV_EMEM;
-	p = mmap(NULL, floats * sizeof(float), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (p == MAP_FAILED)
-		return kv_no_memory(e, floats * sizeof(float));
-	m->maps[0] = (struct kv_map){ .data = p, .bytes = floats * sizeof(float) };
-	m->n_maps = 1;
-	if ((rc = walk(m, place, seed, &floats, e)) < 0 || (rc = fingerprint(m, e)) < 0)
+	block += (LINE_FLOATS - (uintptr_t)block / sizeof *block % LINE_FLOATS) % LINE_FLOATS;
+	if ((rc = walk(m, place, block, seed, &floats, e)) < 0 ||
+	    (rc = fingerprint(&m->cfg, block, floats, e)) < 0)
 		return rc;
 	return kv_model_complete(m, true, e);
 }

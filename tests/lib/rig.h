@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT
+ * A tiny model on the CPU with an engine, and what a prefill produced as host arrays: for tests of the forward pass
+ * and of what stands on it.  Everything here fails the running cmocka test when it cannot do its work.
+ */
+#ifndef RIG_H
+#define RIG_H
+
+#include "lib/model/forward.h"
+#include "tests/lib/tiny.h"
+
+struct rig {
+	struct kv_model m;
+	struct kv_device d;
+	struct kv_engine *x;
+};
+
+/* threads 0: all. */
+void rig_open(struct rig *r, const struct tiny_spec *s, unsigned threads);
+void rig_close(struct rig *r);
+
+/* What kv_prefill gave, as in struct naive but f32. */
+struct rig_prompt {
+	size_t T;
+	int32_t *tokens;
+	float *logits;    /* [vocab] */
+	float *q, *k, *v; /* [L][Hq][T][D], [L][Hkv][T][D] twice */
+};
+
+/* T token ids that look random, the same for the same seed. */
+void rig_tokens(const struct rig *r, int32_t *tokens, size_t T, uint64_t seed);
+
+/* Prefill T tokens of rig_tokens(). */
+void rig_prefill(struct rig *r, struct rig_prompt *p, size_t T, uint64_t seed);
+void rig_prompt_fini(struct rig_prompt *p);
+
+/* A cache that holds the entries of p for which keep is true ([L][Hkv][T], NULL: all), in the given type, next
+ * position p->T. */
+struct kv_cache *rig_cache(
+    struct rig *r, const struct rig_prompt *p, const bool *keep, enum kvk_type type, size_t room);
+
+/* max |a[i] - b[i]|; NaN counts as infinite. */
+double rig_distance(const float *a, const double *b, size_t n);
+
+#endif
