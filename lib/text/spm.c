@@ -81,6 +81,7 @@ rank_of(float score)
 {
 	uint32_t u;
 
+	score += 0.0f; /* -0 ranks as 0 */
 	memcpy(&u, &score, sizeof u);
 	return u & 0x80000000u ? u : 0x7fffffffu - u;
 }
