@@ -13,10 +13,14 @@
 struct kv_map {
 	const unsigned char *data; /* NULL for an empty file */
 	size_t bytes;
+	void *base; /* what was mapped; data lies in it */
+	size_t base_bytes;
 };
 
 /* Map a regular file read-only.  Fails: KV_EIO (missing, a directory, not a regular file). */
 int kv_map_open(struct kv_map *m, const char *path, struct kv_err *e);
+/* The same for an open descriptor, from its present position on; `name` is for messages.  The descriptor stays the caller's. */
+int kv_map_fd(struct kv_map *m, int fd, const char *name, struct kv_err *e);
 void kv_map_close(struct kv_map *m);
 
 /* Read a whole file, pipe or device into b ("-" is standard input, called <stdin>).  At most `limit` bytes. */
