@@ -9,19 +9,21 @@
 
 #include <jansson.h>
 
+#include "formats/pack.h" /* the limits of one record: KV_RECORD_MAX, KV_DEPTH_MAX, KV_ELEMENTS_MAX */
 #include "lib/buf.h"
 #include "lib/err.h"
 #include "lib/tensor.h"
 
 #define KV_STREAM_VERSION 1
-#define KV_ALIGN          64           /* payloads start at a multiple of this, counted from the stream's start */
-#define KV_RECORD_MAX     (32u << 20)  /* bytes of one record, payload not counted */
-#define KV_DEPTH_MAX      16           /* nesting of maps and arrays */
+#define KV_ALIGN          64    /* payloads start at a multiple of this, counted from the stream's start */
+#define KV_PARTS_MAX      65536 /* bin objects of one payload */
+#define KV_TENSORS_MAX    1024  /* tensors of one layer */
 
 enum kv_record_kind {
 	KV_RECORD_HEADER,
 	KV_RECORD_SEQUENCE, /* opens a sequence */
 	KV_RECORD_TENSOR,
+	KV_RECORD_LAYER_END, /* says that a layer is complete, so that its reader need not wait for what comes next; optional */
 	KV_RECORD_CLOSE, /* closes a sequence */
 	KV_RECORD_END,
 	KV_RECORD_OTHER, /* something this version does not know; raw bytes only */
@@ -48,7 +50,7 @@ void kv_reader_free(struct kv_reader *r);
  * Fails: KV_EFORMAT, saying "sequence 3, layer 7, k: ..." and, for a stream without End, that it is cut short. */
 int kv_reader_next(struct kv_reader *r, struct kv_record *rec, struct kv_err *e);
 
-/* Load the payload of the tensor just returned into t (data, owned), check its length and checksum.  From a mapped file the
+/* Load the payload of the tensor just returned into t, which is that tensor, moved or not (data, owned), check its length and checksum.  From a mapped file the
  * data is borrowed from the map when it is whole and aligned, and lives as long as the reader. */
 int kv_reader_payload(struct kv_reader *r, struct kv_tensor *t, struct kv_err *e);
 
@@ -69,6 +71,8 @@ int kv_writer_tensor(struct kv_writer *w, const struct kv_tensor *t, struct kv_e
 /* A tensor that passes through unchanged: its own map bytes, padding made anew. */
 int kv_writer_tensor_raw(struct kv_writer *w, const struct kv_buf *raw, const struct kv_tensor *t, struct kv_err *e);
 int kv_writer_raw(struct kv_writer *w, const void *bytes, size_t n, struct kv_err *e);
+/* Call it when a layer's last tensor has been written: the next program can then work on the layer while we work on ours. */
+int kv_writer_layer_end(struct kv_writer *w, int layer, struct kv_err *e);
 int kv_writer_close(struct kv_writer *w, struct kv_err *e); /* closes the sequence with status ok */
 
 /* End record, flush, rename; frees w in any case. */

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT */
+#include "formats/source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BUFFER_MIN ((size_t)1 << 16)
+
+static int
+check_input(const struct kv_source *s, const struct stat *st, struct kv_err *e)
+{
+	if (S_ISDIR(st->st_mode))
+		return kv_fail(e, KV_EIO, "%s: is a directory, not a stream", s->name);
+	if (isatty(s->fd))
+		return kv_fail(e, KV_EIO, "%s: is a terminal; name a stream's FILE, or pipe a stream in", s->name);
+	return KV_OK;
+}
+
+int
+kv_source_open(struct kv_source *s, const char *path, struct kv_err *e)
+{
+	bool is_stdin = path == NULL || strcmp(path, "-") == 0;
+	struct stat st;
+	int rc;
+
+	*s = (struct kv_source){ .fd = -1, .close_fd = !is_stdin };
+	if ((s->name = strdup(is_stdin ? "<stdin>" : path)) == NULL)
+		return kv_no_memory(e, 0);
+	s->fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+	if (s->fd < 0 || fstat(s->fd, &st) < 0)
+		return kv_fail(e, KV_EIO, "%s: %s", s->name, strerror(errno));
+	if ((rc = check_input(s, &st, e)) < 0)
+		return rc;
+	if (!S_ISREG(st.st_mode))
+		return KV_OK;
+	if ((rc = kv_map_fd(&s->map, s->fd, s->name, e)) < 0)
+		return rc;
+	s->at = s->map.data;
+	s->have = s->map.bytes;
+	s->at_end = true;
+	return KV_OK;
+}
+
+void
+kv_source_close(struct kv_source *s)
+{
+	kv_map_close(&s->map);
+	if (s->close_fd && s->fd >= 0)
+		close(s->fd);
+	free(s->buf);
+	free(s->name);
+	*s = (struct kv_source){ .fd = -1 };
+}
+
+/* One read(), whatever the signals; 0 at the end. */
+static int
+read_some(struct kv_source *s, void *dst, size_t n, size_t *got, struct kv_err *e)
+{
+	struct pollfd p = { .fd = s->fd, .events = POLLIN };
+	ssize_t r;
+
+	while ((r = read(s->fd, dst, n)) < 0 && (errno == EINTR || errno == EAGAIN))
+		if (errno == EAGAIN)
+			poll(&p, 1, -1);
+	if (r < 0)
+		return kv_fail(e, KV_EIO, "cannot read: %s", strerror(errno));
+	*got = (size_t)r;
+	return KV_OK;
+}
+
+/* Room for more behind the bytes at hand: those are moved to the front, or the buffer doubles. */
+static int
+make_room(struct kv_source *s, struct kv_err *e)
+{
+	size_t cap = s->cap ? s->cap : BUFFER_MIN;
+	unsigned char *p = s->buf;
+
+	if (s->have > 0 && s->at != s->buf)
+		memmove(s->buf, s->at, s->have);
+	if (s->have == s->cap && s->cap > 0)
+		cap *= 2;
+	if (cap != s->cap && (p = realloc(s->buf, cap)) == NULL)
+		return kv_no_memory(e, cap);
+	s->buf = p;
+	s->cap = cap;
+	s->at = p;
+	return KV_OK;
+}
+
+int
+kv_source_peek(struct kv_source *s, size_t n, struct kv_err *e)
+{
+	size_t got;
+	int rc;
+
+	while (s->have < n && !s->at_end) {
+		if ((s->cap == 0 || s->at + s->have == s->buf + s->cap) && (rc = make_room(s, e)) < 0)
+			return rc;
+		if (s->have == 0)
+			s->at = s->buf;
+		if ((rc = read_some(s, s->buf + (s->at - s->buf) + s->have, s->cap - (size_t)(s->at - s->buf) - s->have,
+		         &got, e)) < 0)
+			return rc;
+		s->have += got;
+		s->at_end = got == 0;
+	}
+	return KV_OK;
+}
+
+void
+kv_source_skip(struct kv_source *s, size_t n)
+{
+	if (n == 0)
+		return;
+	s->at += n;
+	s->have -= n;
+	s->offset += n;
+}
+
+int
+kv_source_read(struct kv_source *s, void *dst, size_t n, size_t *got, struct kv_err *e)
+{
+	size_t some = n < s->have ? n : s->have;
+	int rc;
+
+	if (some > 0)
+		memcpy(dst, s->at, some);
+	kv_source_skip(s, some);
+	for (*got = some; *got < n && !s->at_end; *got += some) {
+		if ((rc = read_some(s, (char *)dst + *got, n - *got, &some, e)) < 0)
+			return rc;
+		s->offset += some;
+		s->at_end = some == 0;
+	}
+	return KV_OK;
+}
+
+int
+kv_source_discard(struct kv_source *s, size_t n, size_t *got, struct kv_err *e)
+{
+	size_t some;
+	int rc;
+
+	for (*got = 0; *got < n; *got += some) {
+		if ((rc = kv_source_peek(s, 1, e)) < 0)
+			return rc;
+		if (s->have == 0)
+			return KV_OK;
+		some = n - *got < s->have ? n - *got : s->have;
+		kv_source_skip(s, some);
+	}
+	return KV_OK;
+}

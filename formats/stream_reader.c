@@ -1,0 +1,547 @@
+/* SPDX-License-Identifier: MIT
+ * Reading streams.  Nothing is believed: each object is walked before it is decoded, each size is compared with what it describes, and
+ * memory grows with the bytes that have arrived, not with the bytes that are announced. */
+#include <ctype.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "formats/record.h"
+#include "formats/source.h"
+
+#define NIL        0xc0
+#define LOAD_FIRST ((size_t)16 << 20) /* bytes of a payload that a pipe may announce and get at once */
+
+struct kv_reader {
+	struct kv_source src;
+	bool header_given, ended, broken;
+	struct kv_record header;
+	json_int_t n_layers;    /* as the model says; INT_MAX when it does not */
+	json_int_t n_sequences; /* opened so far */
+	bool in_sequence;
+	int layer;              /* of the last tensor: layers ascend, KV_NO_LAYER comes last.  -2 before the first */
+	bool layer_ended;
+	char *names; /* [n_names][KV_NAME_MAX] of this layer's tensors */
+	size_t n_names, names_cap;
+	/* the tensor returned last, until its payload has been read or stepped over */
+	bool pending;
+	char tensor[KV_NAME_MAX];
+	struct kv_payload payload;
+	struct kv_parts parts;
+};
+
+#define BEFORE_LAYERS (-2)
+
+/* ---- messages */
+
+/* Puts the place in front of the fault; the reader is of no use afterwards. */
+static int
+broken(struct kv_reader *r, const char *tensor, struct kv_err *e)
+{
+	char layer[32] = "", seq[40] = "", name[KV_NAME_MAX + 2] = "";
+
+	r->broken = true;
+	if (e == NULL)
+		return KV_EFORMAT;
+	if (r->in_sequence)
+		snprintf(seq, sizeof seq, ": sequence %" JSON_INTEGER_FORMAT, r->n_sequences - 1);
+	if (r->in_sequence && r->layer >= 0)
+		snprintf(layer, sizeof layer, ", layer %d", r->layer);
+	if (tensor != NULL)
+		snprintf(name, sizeof name, ", %s", tensor);
+	return kv_where(e, "%s%s%s%s", r->src.name, seq, layer, name);
+}
+
+static int
+cut_short(struct kv_reader *r, const char *where, struct kv_err *e)
+{
+	if (r->src.offset + r->src.have == 0 && r->src.map.data == NULL)
+		return kv_fail(e, KV_EFORMAT, "empty: the program before it in the pipe failed?");
+	return kv_fail(e, KV_EFORMAT, "the stream is cut short %s, after %" PRIu64 " bytes; the program that wrote it failed or was killed",
+	    where, r->src.offset + r->src.have);
+}
+
+/* ---- records */
+
+/* Steps over nils.  KV_END: nothing behind them. */
+static int
+skip_nils(struct kv_reader *r, struct kv_err *e)
+{
+	size_t n;
+	int rc;
+
+	for (;;) {
+		if ((rc = kv_source_peek(&r->src, 1, e)) < 0)
+			return rc;
+		if (r->src.have == 0)
+			return KV_END;
+		for (n = 0; n < r->src.have && r->src.at[n] == NIL; n++)
+			;
+		kv_source_skip(&r->src, n);
+		if (r->src.have > 0)
+			return KV_OK;
+	}
+}
+
+/* One whole object's bytes into raw. */
+static int
+read_object(struct kv_reader *r, struct kv_buf *raw, struct kv_err *e)
+{
+	struct kv_skim s = { 0 };
+	int rc;
+
+	while ((rc = kv_skim(&s, r->src.at, r->src.have, e)) == KV_END) {
+		if ((rc = kv_source_peek(&r->src, s.need, e)) < 0)
+			return rc;
+		if (r->src.have < s.need)
+			return cut_short(r, "inside a record", e);
+	}
+	if (rc < 0 || (rc = kv_buf_add(raw, r->src.at, s.at, e)) < 0)
+		return rc;
+	kv_source_skip(&r->src, s.at);
+	return KV_OK;
+}
+
+static int
+check_header(struct kv_reader *r, const json_t *map, struct kv_err *e)
+{
+	const json_t *model = json_object_get(map, "model"), *history = json_object_get(map, "history");
+	json_int_t version;
+	int rc;
+
+	if ((rc = kv_map_int(map, "kvstream", 0, INT64_MAX, &version, e)) < 0)
+		return rc;
+	if (version != KV_STREAM_VERSION)
+		return kv_fail(e, KV_EFORMAT, "stream version %" JSON_INTEGER_FORMAT "; this program reads version %d", version,
+		    KV_STREAM_VERSION);
+	if (!json_is_object(model))
+		return kv_fail(e, KV_EFORMAT, "header: key 'model' is not a map");
+	if (history != NULL && !json_is_array(history))
+		return kv_fail(e, KV_EFORMAT, "header: key 'history' is not an array");
+	r->n_layers = INT_MAX;
+	if (json_object_get(model, "layers") != NULL && (rc = kv_map_int(model, "layers", 1, INT_MAX, &r->n_layers, e)) < 0)
+		return kv_where(e, "header, model");
+	return KV_OK;
+}
+
+static int
+check_sequence(struct kv_reader *r, const json_t *map, struct kv_err *e)
+{
+	json_int_t number;
+	int rc;
+
+	if (r->in_sequence)
+		return kv_fail(e, KV_EFORMAT, "a sequence opens before this one is closed");
+	if ((rc = kv_map_int(map, "sequence", r->n_sequences, r->n_sequences, &number, e)) < 0)
+		return rc;
+	r->in_sequence = true;
+	r->n_sequences++;
+	r->layer = BEFORE_LAYERS;
+	r->layer_ended = false;
+	r->n_names = 0;
+	return kv_sequence_check(map, e);
+}
+
+/* Remembers a tensor's name; the same twice in one layer is a fault. */
+static int
+note_name(struct kv_reader *r, const char *name, struct kv_err *e)
+{
+	char *p;
+
+	for (size_t i = 0; i < r->n_names; i++)
+		if (strcmp(r->names + i * KV_NAME_MAX, name) == 0)
+			return kv_fail(e, KV_EFORMAT, "this layer has two tensors of that name");
+	if (r->n_names == KV_TENSORS_MAX)
+		return kv_fail(e, KV_EFORMAT, "more than %d tensors in one layer", KV_TENSORS_MAX);
+	if (r->n_names == r->names_cap) {
+		r->names_cap = r->names_cap ? 2 * r->names_cap : 16;
+		if ((p = realloc(r->names, r->names_cap * KV_NAME_MAX)) == NULL)
+			return kv_no_memory(e, r->names_cap * KV_NAME_MAX);
+		r->names = p;
+	}
+	strcpy(r->names + r->n_names++ * KV_NAME_MAX, name);
+	return KV_OK;
+}
+
+/* Is `layer` at its place?  Becomes the present one. */
+static int
+check_layer(struct kv_reader *r, int layer, struct kv_err *e)
+{
+	if (layer >= r->n_layers)
+		return kv_fail(e, KV_EFORMAT, "layer %d of a model with %" JSON_INTEGER_FORMAT " layers", layer, r->n_layers);
+	if (layer == r->layer && !r->layer_ended)
+		return KV_OK;
+	if (layer == r->layer || r->layer == KV_NO_LAYER || (layer != KV_NO_LAYER && layer < r->layer))
+		return kv_fail(e, KV_EFORMAT, "layer %d is not at its place: layers ascend, and each stands together", layer);
+	r->layer = layer;
+	r->layer_ended = false;
+	r->n_names = 0;
+	return KV_OK;
+}
+
+static int
+check_tensor(struct kv_reader *r, struct kv_record *rec, struct kv_err *e)
+{
+	struct kv_tensor *t = &rec->tensor;
+	int rc;
+
+	if (!r->in_sequence)
+		return kv_fail(e, KV_EFORMAT, "a tensor outside of any sequence");
+	if ((rc = kv_tensor_from_map(t, &r->payload, rec->map, e)) < 0)
+		return t->name[0] ? kv_where(e, "tensor %s", t->name) : rc;
+	if ((rc = check_layer(r, t->layer, e)) < 0 || (rc = note_name(r, t->name, e)) < 0)
+		return kv_where(e, "tensor %s", t->name);
+	strcpy(r->tensor, t->name);
+	r->pending = true;
+	return KV_OK;
+}
+
+static int
+check_layer_end(struct kv_reader *r, const json_t *map, struct kv_err *e)
+{
+	json_int_t layer;
+	int rc;
+
+	if (!r->in_sequence)
+		return kv_fail(e, KV_EFORMAT, "a layer's end outside of any sequence");
+	if ((rc = kv_map_int(map, "layer_end", 0, INT_MAX, &layer, e)) < 0 || (rc = check_layer(r, (int)layer, e)) < 0)
+		return rc;
+	r->layer_ended = true;
+	return KV_OK;
+}
+
+static int
+check_close(struct kv_reader *r, const json_t *map, struct kv_err *e)
+{
+	const char *status = json_string_value(json_object_get(map, "status"));
+	json_int_t number;
+	int rc;
+
+	if (!r->in_sequence)
+		return kv_fail(e, KV_EFORMAT, "a sequence is closed and none is open");
+	if ((rc = kv_map_int(map, "close", r->n_sequences - 1, r->n_sequences - 1, &number, e)) < 0)
+		return rc;
+	if (status == NULL)
+		return kv_fail(e, KV_EFORMAT, "key 'status' is not a string");
+	if (strcmp(status, "ok") != 0)
+		return kv_fail(e, KV_EFAIL, "failed in the program that wrote it: %s", status);
+	r->in_sequence = false;
+	return KV_OK;
+}
+
+static int
+check_end(struct kv_reader *r, const json_t *map, struct kv_err *e)
+{
+	json_int_t n;
+	int rc;
+
+	if (r->in_sequence)
+		return kv_fail(e, KV_EFORMAT, "the stream ends before this sequence is closed");
+	if ((rc = kv_map_int(map, "end", r->n_sequences, r->n_sequences, &n, e)) < 0)
+		return rc;
+	if ((rc = kv_source_peek(&r->src, 1, e)) < 0)
+		return rc;
+	if (r->src.have > 0)
+		return kv_fail(e, KV_EFORMAT, "bytes behind the End record; are two streams joined by cat?");
+	r->ended = true;
+	return KV_OK;
+}
+
+static int
+check_record(struct kv_reader *r, struct kv_record *rec, struct kv_err *e)
+{
+	switch (rec->kind) {
+	case KV_RECORD_HEADER: return kv_fail(e, KV_EFORMAT, "a second header; are two streams joined by cat?");
+	case KV_RECORD_SEQUENCE: return check_sequence(r, rec->map, e);
+	case KV_RECORD_TENSOR: return check_tensor(r, rec, e);
+	case KV_RECORD_LAYER_END: return check_layer_end(r, rec->map, e);
+	case KV_RECORD_CLOSE: return check_close(r, rec->map, e);
+	case KV_RECORD_END: return check_end(r, rec->map, e);
+	case KV_RECORD_OTHER: break;
+	}
+	return KV_OK;
+}
+
+/* ---- payloads */
+
+/* The head of the next bin object: its size, which must fit what is left of the payload. */
+static int
+read_part_head(struct kv_reader *r, size_t i, size_t left, uint32_t *n, struct kv_err *e)
+{
+	bool last = i + 1 == r->payload.parts;
+	size_t head;
+	int rc;
+
+	if ((rc = skip_nils(r, e)) == KV_OK)
+		rc = kv_source_peek(&r->src, 5, e);
+	if (rc < 0)
+		return rc;
+	if (rc == KV_END)
+		return cut_short(r, "before a payload", e);
+	head = kv_pack_bin_head_read(r->src.at, r->src.have, n);
+	if (head == 0 && r->src.at[0] >= 0xc4 && r->src.at[0] <= 0xc6)
+		return cut_short(r, "before a payload", e);
+	if (head == 0)
+		return kv_fail(e, KV_EFORMAT, "part %zu of its %zu is no bin object", i + 1, r->payload.parts);
+	if (*n > left || (last && *n != left) || (*n == 0 && r->payload.bytes > 0))
+		return kv_fail(e, KV_EFORMAT, "part %zu of %zu has %" PRIu32 " bytes, with %zu of the payload to come", i + 1,
+		    r->payload.parts, *n, left);
+	kv_source_skip(&r->src, head);
+	return KV_OK;
+}
+
+static int
+discard_payload(struct kv_reader *r, struct kv_err *e)
+{
+	size_t left = r->payload.bytes, got;
+	uint32_t n;
+	int rc;
+
+	for (size_t i = 0; i < r->payload.parts; i++) {
+		if ((rc = read_part_head(r, i, left, &n, e)) < 0 || (rc = kv_source_discard(&r->src, n, &got, e)) < 0)
+			return rc;
+		if (got < n)
+			return cut_short(r, "inside a payload", e);
+		left -= n;
+	}
+	return KV_OK;
+}
+
+static int
+check_sum(const struct kv_reader *r, uint64_t found, struct kv_err *e)
+{
+	if (found == r->payload.xxh3)
+		return KV_OK;
+	return kv_fail(e, KV_EFORMAT, "the payload was damaged: its checksum is %016" PRIx64 ", expected %016" PRIx64, found,
+	    r->payload.xxh3);
+}
+
+/* Where the bytes go: memory that grows with what arrives.  Large blocks are remapped when they grow, not copied. */
+struct load {
+	char *data;
+	size_t cap, n;
+	XXH3_state_t *sum;
+};
+
+static int
+load_grow(struct load *l, size_t bytes, struct kv_err *e)
+{
+	size_t cap = l->cap ? (l->cap > bytes / 2 ? bytes : 2 * l->cap) : bytes < LOAD_FIRST ? bytes : LOAD_FIRST;
+	char *p = realloc(l->data, cap ? cap : 1);
+
+	if (p == NULL)
+		return kv_no_memory(e, cap);
+	l->data = p;
+	l->cap = cap;
+	return KV_OK;
+}
+
+/* n bytes more, of a payload of `bytes` in all. */
+static int
+load_part(struct kv_reader *r, struct load *l, size_t n, size_t bytes, struct kv_err *e)
+{
+	size_t want, got;
+	int rc;
+
+	while (n > 0) {
+		if (l->n == l->cap && (rc = load_grow(l, bytes, e)) < 0)
+			return rc;
+		want = n < l->cap - l->n ? n : l->cap - l->n;
+		if ((rc = kv_source_read(&r->src, l->data + l->n, want, &got, e)) < 0)
+			return rc;
+		if (got < want)
+			return cut_short(r, "inside a payload", e);
+		XXH3_64bits_update(l->sum, l->data + l->n, got);
+		l->n += got;
+		n -= got;
+	}
+	return KV_OK;
+}
+
+static int
+load_payload(struct kv_reader *r, struct load *l, struct kv_err *e)
+{
+	size_t bytes = r->payload.bytes;
+	int rc;
+
+	if ((l->sum = XXH3_createState()) == NULL)
+		return kv_no_memory(e, 0);
+	XXH3_64bits_reset(l->sum);
+	if (r->src.map.data != NULL && bytes > r->src.have)
+		return cut_short(r, "inside a payload", e);
+	if ((rc = load_grow(l, bytes, e)) < 0)
+		return rc;
+	for (size_t i = 0; i < r->payload.parts; i++) {
+		if ((rc = read_part_head(r, i, bytes - l->n, &r->parts.size[i], e)) < 0 ||
+		    (rc = load_part(r, l, r->parts.size[i], bytes, e)) < 0)
+			return rc;
+	}
+	return check_sum(r, XXH3_64bits_digest(l->sum), e);
+}
+
+/* A whole, aligned payload of a mapped file stays where it is.  KV_END: not that lucky. */
+static int
+borrow_payload(struct kv_reader *r, const void **data, struct kv_err *e)
+{
+	size_t head, n;
+	int rc;
+
+	if (r->src.map.data == NULL || r->payload.parts != 1 || r->payload.bytes == 0)
+		return KV_END;
+	if ((rc = skip_nils(r, e)) != KV_OK)
+		return rc; /* the end of the file: load_payload() says so */
+	n = r->payload.bytes;
+	head = kv_pack_bin_head_read(r->src.at, r->src.have, &r->parts.size[0]);
+	if (head == 0 || r->parts.size[0] != n || r->src.have - head < n || (uintptr_t)(r->src.at + head) % KV_ALIGN != 0)
+		return KV_END;
+	if ((rc = check_sum(r, XXH3_64bits(r->src.at + head, n), e)) < 0)
+		return rc;
+	*data = r->src.at + head;
+	kv_source_skip(&r->src, head + n);
+	return KV_OK;
+}
+
+int
+kv_reader_payload(struct kv_reader *r, struct kv_tensor *t, struct kv_err *e)
+{
+	struct load l = { 0 };
+	int rc;
+
+	if (!r->pending || r->broken || t->bytes != r->payload.bytes)
+		return kv_fail(e, KV_EARG, "%s: no tensor's payload stands here", r->src.name);
+	r->pending = false;
+	kv_parts_fini(&r->parts);
+	if ((r->parts.size = kv_alloc(r->payload.parts, sizeof *r->parts.size, e)) == NULL) {
+		rc = KV_EMEM;
+		goto done;
+	}
+	r->parts.n = r->payload.parts;
+	if ((rc = borrow_payload(r, &t->data, e)) != KV_END)
+		goto done;
+	if ((rc = load_payload(r, &l, e)) == KV_OK) {
+		t->data = t->owned = l.data;
+		l.data = NULL;
+	}
+done:
+	XXH3_freeState(l.sum);
+	free(l.data);
+	return rc < 0 ? broken(r, r->tensor, e) : KV_OK;
+}
+
+const struct kv_parts *
+kv_reader_parts(const struct kv_reader *r)
+{
+	return &r->parts;
+}
+
+/* ---- opening, going on, closing */
+
+/* What a file that is no stream starts with, for the message. */
+static int
+not_a_stream(const struct kv_reader *r, struct kv_err *e)
+{
+	char start[5] = "";
+
+	for (size_t i = 0; i < 4 && i < r->src.have && isprint(r->src.at[i]); i++)
+		start[i] = (char)r->src.at[i];
+	if (strcmp(start, "GGUF") == 0)
+		return kv_fail(e, KV_EFORMAT, "not a kvtools stream but a GGUF model; models are named with -m");
+	if (start[0] != '\0')
+		return kv_fail(e, KV_EFORMAT, "not a kvtools stream (starts with '%s')", start);
+	return kv_fail(e, KV_EFORMAT, "not a kvtools stream");
+}
+
+/* The header is read on opening and kept for the first kv_reader_next(). */
+static int
+read_header(struct kv_reader *r, struct kv_err *e)
+{
+	int rc = kv_source_peek(&r->src, 1, e);
+
+	if (rc < 0)
+		return rc;
+	if (r->src.have == 0)
+		return cut_short(r, "at its start", e);
+	if ((r->src.at[0] & 0xf0) != 0x80 && r->src.at[0] != 0xde && r->src.at[0] != 0xdf)
+		return not_a_stream(r, e);
+	if ((rc = read_object(r, &r->header.raw, e)) < 0 || (rc = kv_record_parse(&r->header, e)) < 0)
+		return kv_where(e, "header");
+	if (r->header.kind != KV_RECORD_HEADER)
+		return kv_fail(e, KV_EFORMAT, "not a kvtools stream (no header)");
+	return check_header(r, r->header.map, e);
+}
+
+int
+kv_reader_open(struct kv_reader **out, const char *path, struct kv_err *e)
+{
+	struct kv_reader *r = *out = kv_alloc(1, sizeof *r, e);
+	int rc;
+
+	if (r == NULL)
+		return KV_EMEM;
+	if ((rc = kv_source_open(&r->src, path, e)) == KV_OK && (rc = read_header(r, e)) < 0)
+		rc = broken(r, NULL, e);
+	if (rc < 0) {
+		kv_reader_free(r);
+		*out = NULL;
+	}
+	return rc;
+}
+
+const char *
+kv_reader_name(const struct kv_reader *r)
+{
+	return r->src.name;
+}
+
+void
+kv_reader_free(struct kv_reader *r)
+{
+	if (r == NULL)
+		return;
+	kv_source_close(&r->src);
+	kv_record_fini(&r->header);
+	kv_parts_fini(&r->parts);
+	free(r->names);
+	free(r);
+}
+
+static int
+next_record(struct kv_reader *r, struct kv_record *rec, struct kv_err *e)
+{
+	int rc = skip_nils(r, e);
+
+	if (rc == KV_END)
+		return cut_short(r, "before its End record", e);
+	if (rc < 0 || (rc = read_object(r, &rec->raw, e)) < 0)
+		return rc;
+	if ((rc = kv_record_parse(rec, e)) < 0)
+		return rc;
+	return check_record(r, rec, e);
+}
+
+int
+kv_reader_next(struct kv_reader *r, struct kv_record *rec, struct kv_err *e)
+{
+	int rc;
+
+	*rec = (struct kv_record){ 0 };
+	if (r->broken)
+		return kv_fail(e, KV_EFORMAT, "%s: nothing more can be read after a fault", r->src.name);
+	if (r->ended)
+		return KV_END;
+	if (!r->header_given) {
+		*rec = r->header;
+		r->header = (struct kv_record){ 0 };
+		r->header_given = true;
+		return KV_OK;
+	}
+	if (r->pending && (rc = discard_payload(r, e)) < 0)
+		return broken(r, r->tensor, e);
+	r->pending = false;
+	if ((rc = next_record(r, rec, e)) == KV_OK)
+		return KV_OK;
+	kv_record_fini(rec);
+	return broken(r, NULL, e);
+}

@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: MIT
+ * Writing streams.  Small records gather in a buffer; a payload goes out directly behind it, never copied. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "formats/record.h"
+#include "lib/file.h"
+
+#define FLUSH_AT ((size_t)1 << 16)
+
+enum stage { BEFORE_HEADER, BETWEEN_SEQUENCES, IN_SEQUENCE, AFTER_END };
+
+struct kv_writer {
+	char *name; /* for messages: the path as given, or <stdout> */
+	struct kv_outfile file;
+	int fd;
+	struct kv_buf buf;
+	uint64_t offset; /* bytes since the stream's start, those in buf included */
+	enum stage stage;
+	size_t n_sequences; /* opened so far */
+	struct kv_buf only, drop; /* lists of names, ",k,v,"; empty: no choice was made */
+};
+
+/* ---- opening */
+
+static int
+add_names(struct kv_buf *list, const char *names, struct kv_err *e)
+{
+	if (names == NULL)
+		return KV_OK;
+	if (names[0] == '\0' || names[0] == ',' || names[strlen(names) - 1] == ',' || strstr(names, ",,") != NULL)
+		return kv_fail(e, KV_EARG, "'%s' is not a list of tensor names separated by commas", names);
+	return kv_buf_printf(list, e, ",%s,", names);
+}
+
+static int
+open_stdout(struct kv_writer *w, struct kv_err *e)
+{
+	struct stat st;
+
+	w->fd = STDOUT_FILENO;
+	if (fstat(w->fd, &st) < 0)
+		return kv_fail(e, KV_EIO, "%s: %s", w->name, strerror(errno));
+	if (isatty(w->fd))
+		return kv_fail(e, KV_EIO, "%s: is a terminal and streams are binary; pipe into another program or give -o FILE",
+		    w->name);
+	return KV_OK;
+}
+
+static int
+open_file(struct kv_writer *w, const char *path, struct kv_err *e)
+{
+	int rc = kv_outfile_open(&w->file, path, e);
+
+	w->fd = w->file.fd;
+	if (rc < 0 || !isatty(w->fd))
+		return rc;
+	return kv_fail(e, KV_EIO, "%s: is a terminal and streams are binary", w->name);
+}
+
+int
+kv_writer_open(struct kv_writer **out, const char *path, const char *only, const char *drop, struct kv_err *e)
+{
+	struct kv_writer *w = *out = kv_alloc(1, sizeof *w, e);
+	bool is_stdout = path == NULL || strcmp(path, "-") == 0;
+	int rc = KV_OK;
+
+	if (w == NULL)
+		return KV_EMEM;
+	w->file.fd = -1;
+	if ((w->name = strdup(is_stdout ? "<stdout>" : path)) == NULL)
+		rc = kv_no_memory(e, strlen(path ? path : ""));
+	if (rc < 0 || (rc = add_names(&w->only, only, e)) < 0 || (rc = add_names(&w->drop, drop, e)) < 0)
+		goto done;
+	rc = is_stdout ? open_stdout(w, e) : open_file(w, path, e);
+done:
+	if (rc < 0) {
+		kv_writer_drop(w);
+		*out = NULL;
+	}
+	return rc;
+}
+
+const char *
+kv_writer_name(const struct kv_writer *w)
+{
+	return w->name;
+}
+
+static bool
+has_name(const struct kv_buf *list, const char *name)
+{
+	char want[KV_NAME_MAX + 2];
+
+	snprintf(want, sizeof want, ",%s,", name);
+	return list->n > 0 && strstr(list->data, want) != NULL;
+}
+
+static bool
+leaves(const struct kv_writer *w, const char *name)
+{
+	return (w->only.n == 0 || has_name(&w->only, name)) && !has_name(&w->drop, name);
+}
+
+/* ---- bytes */
+
+static int
+put_out(struct kv_writer *w, const void *bytes, size_t n, struct kv_err *e)
+{
+	return kv_write_all(w->fd, bytes, n, e) < 0 ? kv_where(e, "%s", w->name) : KV_OK;
+}
+
+static int
+flush(struct kv_writer *w, struct kv_err *e)
+{
+	int rc = put_out(w, w->buf.data, w->buf.n, e);
+
+	w->buf.n = 0;
+	return rc;
+}
+
+static int
+put(struct kv_writer *w, const void *bytes, size_t n, struct kv_err *e)
+{
+	int rc = kv_buf_add(&w->buf, bytes, n, e);
+
+	if (rc < 0)
+		return rc;
+	w->offset += n;
+	return w->buf.n >= FLUSH_AT ? flush(w, e) : KV_OK;
+}
+
+/* A map, into a buffer of its own first: nothing of a record that cannot be encoded gets out. */
+static int
+put_map(struct kv_writer *w, const json_t *map, struct kv_err *e)
+{
+	struct kv_buf b = { 0 };
+	int rc;
+
+	if (map == NULL)
+		return kv_no_memory(e, sizeof(json_t *));
+	if ((rc = kv_pack_encode(&b, map, e)) == KV_OK && b.n > KV_RECORD_MAX)
+		rc = kv_fail(e, KV_EFORMAT, "a record of %zu bytes; a stream's may have %u", b.n, KV_RECORD_MAX);
+	if (rc == KV_OK)
+		rc = put(w, b.data, b.n, e);
+	kv_buf_fini(&b);
+	return rc;
+}
+
+/* nils until a bin object of n bytes has its payload on a multiple of KV_ALIGN, then that object's head. */
+static int
+put_part_head(struct kv_writer *w, uint32_t n, struct kv_err *e)
+{
+	unsigned char nils[KV_ALIGN];
+	size_t head = kv_pack_bin_head_bytes(n), before = w->buf.n;
+	size_t pad = (KV_ALIGN - (w->offset + head) % KV_ALIGN) % KV_ALIGN;
+	int rc;
+
+	memset(nils, 0xc0, sizeof nils);
+	if ((rc = kv_buf_add(&w->buf, nils, pad, e)) < 0 || (rc = kv_pack_bin_head(&w->buf, n, e)) < 0)
+		return rc;
+	w->offset += w->buf.n - before;
+	return KV_OK;
+}
+
+static int
+put_payload(struct kv_writer *w, const struct kv_tensor *t, const struct kv_parts *p, struct kv_err *e)
+{
+	const char *at = t->data;
+	int rc;
+
+	for (size_t i = 0; i < p->n; at += p->size[i++]) {
+		if ((rc = put_part_head(w, p->size[i], e)) < 0 || (rc = flush(w, e)) < 0)
+			return rc;
+		if (p->size[i] > 0 && (rc = put_out(w, at, p->size[i], e)) < 0)
+			return rc;
+		w->offset += p->size[i];
+	}
+	return KV_OK;
+}
+
+/* ---- records */
+
+static int
+expect(const struct kv_writer *w, enum stage stage, const char *what, struct kv_err *e)
+{
+	return w->stage == stage ? KV_OK : kv_fail(e, KV_EARG, "%s: %s at a place where no stream has one", w->name, what);
+}
+
+int
+kv_writer_header_map(struct kv_writer *w, const json_t *header, const json_t *history, struct kv_err *e)
+{
+	json_t *map = json_pack("{s:i}", "kvstream", KV_STREAM_VERSION);
+	int rc = expect(w, BEFORE_HEADER, "a header", e);
+
+	if (rc == KV_OK && (map == NULL || json_object_update_missing(map, (json_t *)header) < 0 ||
+	        json_object_set_nocheck(map, "history", (json_t *)history) < 0))
+		rc = kv_no_memory(e, sizeof(json_t *));
+	if (rc == KV_OK && (rc = put_map(w, map, e)) == KV_OK)
+		rc = flush(w, e);
+	w->stage = BETWEEN_SEQUENCES;
+	json_decref(map);
+	return rc;
+}
+
+int
+kv_writer_header(struct kv_writer *w, const json_t *model, const json_t *history, const json_t *entry, struct kv_err *e)
+{
+	json_t *header = json_object(), *all = history ? json_copy((json_t *)history) : json_array();
+	int rc;
+
+	if (header == NULL || all == NULL || json_object_set_nocheck(header, "model", (json_t *)model) < 0 ||
+	    (entry != NULL && json_array_append(all, (json_t *)entry) < 0))
+		rc = kv_no_memory(e, sizeof(json_t *));
+	else
+		rc = kv_writer_header_map(w, header, all, e);
+	json_decref(all);
+	json_decref(header);
+	return rc;
+}
+
+int
+kv_writer_sequence(struct kv_writer *w, const json_t *map, struct kv_err *e)
+{
+	json_t *full = json_pack("{s:I}", "sequence", (json_int_t)w->n_sequences);
+	int rc = expect(w, BETWEEN_SEQUENCES, "a sequence", e);
+
+	if (rc == KV_OK && (full == NULL || json_object_update_missing(full, (json_t *)map) < 0))
+		rc = kv_no_memory(e, sizeof(json_t *));
+	if (rc == KV_OK && (rc = kv_sequence_check(full, e)) < 0)
+		rc = kv_where(e, "%s: sequence %zu", w->name, w->n_sequences);
+	if (rc == KV_OK && (rc = put_map(w, full, e)) == KV_OK)
+		rc = flush(w, e);
+	w->stage = IN_SEQUENCE;
+	w->n_sequences++;
+	json_decref(full);
+	return rc;
+}
+
+/* Bytes of one index of the outermost axis. */
+static size_t
+row_bytes(const struct kv_tensor *t)
+{
+	return t->n_axes > 0 && t->shape[0] > 0 ? t->bytes / t->shape[0] : t->bytes;
+}
+
+int
+kv_writer_tensor(struct kv_writer *w, const struct kv_tensor *t, struct kv_err *e)
+{
+	struct kv_payload payload = { .bytes = t->bytes };
+	struct kv_parts parts = { 0 };
+	json_t *map = NULL;
+	int rc = expect(w, IN_SEQUENCE, "a tensor", e);
+
+	if (rc < 0 || !leaves(w, t->name))
+		return rc;
+	if (t->data == NULL && t->bytes > 0)
+		return kv_fail(e, KV_EARG, "%s: tensor %s has no data", w->name, t->name);
+	if ((rc = kv_parts_split(&parts, t->bytes, row_bytes(t), e)) < 0)
+		goto done;
+	payload.parts = parts.n;
+	payload.xxh3 = XXH3_64bits(t->data ? t->data : "", t->bytes);
+	map = kv_tensor_to_map(t, &payload);
+	if ((rc = put_map(w, map, e)) == KV_OK)
+		rc = put_payload(w, t, &parts, e);
+done:
+	json_decref(map);
+	kv_parts_fini(&parts);
+	return rc;
+}
+
+int
+kv_writer_tensor_parts(struct kv_writer *w, const struct kv_buf *raw, const struct kv_tensor *t, const struct kv_parts *p,
+    struct kv_err *e)
+{
+	int rc = expect(w, IN_SEQUENCE, "a tensor", e);
+
+	if (rc < 0 || !leaves(w, t->name))
+		return rc;
+	if ((rc = put(w, raw->data, raw->n, e)) < 0)
+		return rc;
+	return put_payload(w, t, p, e);
+}
+
+int
+kv_writer_tensor_raw(struct kv_writer *w, const struct kv_buf *raw, const struct kv_tensor *t, struct kv_err *e)
+{
+	struct kv_payload payload;
+	struct kv_tensor same = { 0 };
+	struct kv_parts parts = { 0 };
+	json_t *map = NULL;
+	int rc;
+
+	if ((rc = kv_pack_decode(raw->data, raw->n, &map, e)) < 0 || (rc = kv_tensor_from_map(&same, &payload, map, e)) < 0)
+		goto done;
+	/* the map promises a number of parts: cut as we would, or, where that makes another number, evenly */
+	if ((rc = kv_parts_split(&parts, t->bytes, row_bytes(t), e)) == KV_OK && parts.n != payload.parts) {
+		kv_parts_fini(&parts);
+		rc = kv_parts_even(&parts, t->bytes, payload.parts, e);
+	}
+	if (rc == KV_OK)
+		rc = kv_writer_tensor_parts(w, raw, t, &parts, e);
+done:
+	kv_parts_fini(&parts);
+	kv_tensor_fini(&same);
+	json_decref(map);
+	return rc;
+}
+
+int
+kv_writer_raw(struct kv_writer *w, const void *bytes, size_t n, struct kv_err *e)
+{
+	if (w->stage == BEFORE_HEADER || w->stage == AFTER_END)
+		return kv_fail(e, KV_EARG, "%s: a record outside of the stream", w->name);
+	return put(w, bytes, n, e);
+}
+
+/* Where a record with its own bytes may stand, and what comes then. */
+static const struct {
+	enum stage before, after;
+	const char *what;
+} moves[] = {
+	[KV_RECORD_HEADER] = { BEFORE_HEADER, BETWEEN_SEQUENCES, "a header" },
+	[KV_RECORD_SEQUENCE] = { BETWEEN_SEQUENCES, IN_SEQUENCE, "a sequence" },
+	[KV_RECORD_TENSOR] = { IN_SEQUENCE, IN_SEQUENCE, "a tensor" },
+	[KV_RECORD_LAYER_END] = { IN_SEQUENCE, IN_SEQUENCE, "a layer's end" },
+	[KV_RECORD_CLOSE] = { IN_SEQUENCE, BETWEEN_SEQUENCES, "a sequence's end" },
+	[KV_RECORD_END] = { BETWEEN_SEQUENCES, AFTER_END, "an End record" },
+};
+
+static int
+advance(struct kv_writer *w, enum kv_record_kind kind, struct kv_err *e)
+{
+	int rc = expect(w, moves[kind].before, moves[kind].what, e);
+
+	w->stage = moves[kind].after;
+	w->n_sequences += kind == KV_RECORD_SEQUENCE;
+	return rc;
+}
+
+int
+kv_writer_record(struct kv_writer *w, enum kv_record_kind kind, const struct kv_buf *raw, struct kv_err *e)
+{
+	int rc = advance(w, kind, e);
+
+	if (rc < 0 || (rc = put(w, raw->data, raw->n, e)) < 0)
+		return rc;
+	return flush(w, e);
+}
+
+/* A record that says little: a new reference to its map, dropped here. */
+static int
+put_small(struct kv_writer *w, enum kv_record_kind kind, json_t *map, struct kv_err *e)
+{
+	int rc = advance(w, kind, e);
+
+	if (rc == KV_OK && (rc = put_map(w, map, e)) == KV_OK)
+		rc = flush(w, e);
+	json_decref(map);
+	return rc;
+}
+
+int
+kv_writer_layer_end(struct kv_writer *w, int layer, struct kv_err *e)
+{
+	return put_small(w, KV_RECORD_LAYER_END, json_pack("{s:i}", "layer_end", layer), e);
+}
+
+int
+kv_writer_close(struct kv_writer *w, struct kv_err *e)
+{
+	json_t *map = json_pack("{s:I,s:s}", "close", (json_int_t)w->n_sequences - 1, "status", "ok");
+
+	return put_small(w, KV_RECORD_CLOSE, map, e);
+}
+
+/* ---- the end */
+
+/* A disk that was full says so on close at the latest; closing a copy asks without giving up the descriptor. */
+static int
+close_stdout(struct kv_writer *w, struct kv_err *e)
+{
+	int copy = dup(w->fd);
+
+	if (copy < 0 || close(copy) < 0)
+		return kv_fail(e, KV_EIO, "%s: cannot close: %s", w->name, strerror(errno));
+	return KV_OK;
+}
+
+int
+kv_writer_finish(struct kv_writer *w, struct kv_err *e)
+{
+	int rc = KV_OK;
+
+	if (w->stage != AFTER_END)
+		rc = put_small(w, KV_RECORD_END, json_pack("{s:I}", "end", (json_int_t)w->n_sequences), e);
+	if (rc == KV_OK)
+		rc = w->file.path ? kv_outfile_finish(&w->file, e) : close_stdout(w, e);
+	kv_writer_drop(w);
+	return rc;
+}
+
+void
+kv_writer_drop(struct kv_writer *w)
+{
+	if (w == NULL)
+		return;
+	kv_outfile_drop(&w->file);
+	kv_buf_fini(&w->buf);
+	kv_buf_fini(&w->only);
+	kv_buf_fini(&w->drop);
+	free(w->name);
+	free(w);
+}
+
+json_t *
+kv_history_entry(const char *program, const char *version, int argc, char *const *argv)
+{
+	json_t *arguments = json_array(), *entry;
+	bool ok = arguments != NULL;
+
+	/* an argument need not be UTF-8: jansson and MessagePack carry its bytes as they are */
+	for (int i = 0; i < argc && ok; i++)
+		ok = json_array_append_new(arguments, json_string_nocheck(argv[i])) == 0;
+	entry = ok ? json_pack("{s:s,s:s,s:O}", "program", program, "version", version, "arguments", arguments) : NULL;
+	json_decref(arguments);
+	return entry;
+}
