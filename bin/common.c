@@ -23,25 +23,33 @@ static int saved_argc;             /* the command line as it came: kv_opt_parse(
 static char **saved_argv;
 static bool want_help, want_version;
 
-/* Rows a tool may leave out, each with the bit of enum kv_common that brings it; 0: everywhere. */
+/* Rows a tool may leave out, each with the bit of enum kv_common that brings it; 0: everywhere.  contents: does the value
+ * decide what the output says?  Where it goes, what of it, how fast and how chatty do not belong into a result's recipe. */
 static const struct {
 	unsigned bit;
+	bool contents;
 	struct kv_opt opt;
 } rows[] = {
-	{ KV_COMMON_MODEL,
-	    { "model", 'm', KV_STRING, &kv_common.model, "MODEL", "GGUF file or Hugging Face folder; else $KV_MODEL", 0, 0, NULL } },
-	{ KV_COMMON_OUTPUT, { "output", 'o', KV_STRING, &kv_common.output, "FILE", "write here; - is standard output", 0, 0, NULL } },
-	{ KV_COMMON_OUTPUT, { "only", 0, KV_STRING, &kv_common.only, "NAME,...", "only these tensors leave", 0, 0, NULL } },
-	{ KV_COMMON_OUTPUT, { "drop", 0, KV_STRING, &kv_common.drop, "NAME,...", "these tensors do not leave", 0, 0, NULL } },
-	{ KV_COMMON_DEVICE,
-	    { "device", 0, KV_STRING, &kv_common.device, "NAME", "auto, cpu, cuda or cuda:N; else $KV_DEVICE", 0, 0, NULL } },
-	{ KV_COMMON_DEVICE, { "threads", 0, KV_UINT, &kv_common.threads, "N", "0: all processors; else $KV_THREADS", 0,
-			      MAX_THREADS, NULL } },
-	{ KV_COMMON_SEED, { "seed", 0, KV_U64, &kv_common.seed, "N", "of the random numbers", 0, 0, NULL } },
-	{ 0, { "quiet", 'q', KV_FLAG, &kv_common.quiet, NULL, "no warnings, no progress", 0, 0, NULL } },
-	{ 0, { "verbose", 'v', KV_FLAG, &kv_common.verbose, NULL, "say more", 0, 0, NULL } },
-	{ 0, { "help", 'h', KV_FLAG, &want_help, NULL, "this text", 0, 0, NULL } },
-	{ 0, { "version", 0, KV_FLAG, &want_version, NULL, "the version", 0, 0, NULL } },
+	{ KV_COMMON_MODEL, true,
+	    { "model", 'm', KV_STRING, &kv_common.model, "MODEL", "GGUF file or Hugging Face folder; else $KV_MODEL", 0,
+		0, NULL } },
+	{ KV_COMMON_OUTPUT, false,
+	    { "output", 'o', KV_STRING, &kv_common.output, "FILE", "write here; - is standard output", 0, 0, NULL } },
+	{ KV_COMMON_OUTPUT, false,
+	    { "only", 0, KV_STRING, &kv_common.only, "NAME,...", "only these tensors leave", 0, 0, NULL } },
+	{ KV_COMMON_OUTPUT, false,
+	    { "drop", 0, KV_STRING, &kv_common.drop, "NAME,...", "these tensors do not leave", 0, 0, NULL } },
+	{ KV_COMMON_DEVICE, true,
+	    { "device", 0, KV_STRING, &kv_common.device, "NAME", "auto, cpu, cuda or cuda:N; else $KV_DEVICE", 0, 0,
+		NULL } },
+	{ KV_COMMON_DEVICE, false,
+	    { "threads", 0, KV_UINT, &kv_common.threads, "N", "0: all processors; else $KV_THREADS", 0,
+		MAX_THREADS, NULL } },
+	{ KV_COMMON_SEED, true, { "seed", 0, KV_U64, &kv_common.seed, "N", "of the random numbers", 0, 0, NULL } },
+	{ 0, false, { "quiet", 'q', KV_FLAG, &kv_common.quiet, NULL, "no warnings, no progress", 0, 0, NULL } },
+	{ 0, false, { "verbose", 'v', KV_FLAG, &kv_common.verbose, NULL, "say more", 0, 0, NULL } },
+	{ 0, false, { "help", 'h', KV_FLAG, &want_help, NULL, "this text", 0, 0, NULL } },
+	{ 0, false, { "version", 0, KV_FLAG, &want_version, NULL, "the version", 0, 0, NULL } },
 };
 #define N_ROWS (sizeof rows / sizeof rows[0])
 
@@ -309,10 +317,59 @@ kv_options(int argc, char **argv, const struct kv_tool *tool)
 	return argc;
 }
 
+/* ---- history */
+
+struct recipe {
+	char **word;
+	int n;
+	bool has_method;
+};
+
+static bool
+decides_contents(const struct kv_opt *o)
+{
+	for (size_t i = 0; i < N_ROWS; i++)
+		if (strcmp(rows[i].opt.name, o->name) == 0)
+			return rows[i].contents;
+	return true;
+}
+
+/* The METHOD, and the options that decide what the output says, spelled one way: "--window=16". */
+static int
+add_word(void *ctx, const struct kv_opt *o, const char *text, struct kv_err *e)
+{
+	struct recipe *r = ctx;
+	struct kv_buf b = { 0 };
+	char **word;
+	int rc;
+
+	if (o == NULL ? self->methods == NULL || r->has_method : !decides_contents(o))
+		return KV_OK;
+	if ((word = realloc(r->word, ((size_t)r->n + 1) * sizeof *word)) == NULL)
+		return kv_no_memory(e, ((size_t)r->n + 1) * sizeof *word);
+	r->word = word;
+	r->has_method = r->has_method || o == NULL;
+	if (o == NULL)
+		rc = kv_buf_printf(&b, e, "%s", text);
+	else
+		rc = kv_buf_printf(&b, e, "--%s%s%s", o->name, text != NULL ? "=" : "", text != NULL ? text : "");
+	if (rc == KV_OK)
+		r->word[r->n++] = b.data;
+	return rc;
+}
+
 json_t *
 kv_history(void)
 {
-	return kv_history_entry(name(), KV_VERSION, saved_argc, saved_argv);
+	struct recipe r = { 0 };
+	json_t *entry = NULL;
+
+	if (kv_opt_walk(tables, saved_argc, saved_argv, add_word, &r, NULL) == KV_OK)
+		entry = kv_history_entry(name(), KV_VERSION, r.n, r.word);
+	while (r.n > 0)
+		free(r.word[--r.n]);
+	free(r.word);
+	return entry;
 }
 
 /* ---- inputs, output, exit */

@@ -72,7 +72,8 @@ int kv_finish(struct kv_io *io, int rc);
 
 /* The exit for programs without a pipe: prints e's sentence for a fault; quiet for KV_EPIPE. */
 int kv_report(int rc, const struct kv_err *e);
-/* Our history entry, new reference. */
+/* Our history entry, new reference: METHOD and the options that decide what the output says.  Input files, output, --only, --drop,
+ * --threads and the like are left out, so that the same results are the same bytes however the work was cut into steps. */
 json_t *kv_history(void);
 
 #endif

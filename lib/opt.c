@@ -131,71 +131,106 @@ set(const struct kv_opt *o, const char *value, struct kv_err *e)
 	return kv_fail(e, KV_EARG, "--%s: no such kind of option", o->name);
 }
 
+/* Who gets to see the options and operands of a command line, in order. */
+struct walk {
+	const struct kv_opt *const *tables;
+	int argc;
+	char *const *argv;
+	kv_opt_fn fn;
+	void *ctx;
+};
+
 /* "--name", "--name=value", "--name value"; *i is moved over a value of its own. */
 static int
-parse_long(const struct kv_opt *const *tables, int argc, char **argv, int *i, struct kv_err *e)
+walk_long(const struct walk *w, int *i, struct kv_err *e)
 {
-	const char *name = argv[*i] + 2, *eq = strchr(name, '=');
+	const char *name = w->argv[*i] + 2, *eq = strchr(name, '=');
 	size_t n = eq != NULL ? (size_t)(eq - name) : strlen(name);
-	const struct kv_opt *o = find_long(tables, name, n);
+	const struct kv_opt *o = find_long(w->tables, name, n);
 
 	if (o == NULL)
 		return kv_fail(e, KV_EARG, "unknown option '--%.*s'", (int)n, name);
 	if (o->kind == KV_FLAG)
-		return eq == NULL ? set(o, NULL, e) : kv_fail(e, KV_EARG, "--%s takes no value", o->name);
+		return eq == NULL ? w->fn(w->ctx, o, NULL, e) : kv_fail(e, KV_EARG, "--%s takes no value", o->name);
 	if (eq != NULL)
-		return set(o, eq + 1, e);
-	if (*i + 1 >= argc)
+		return w->fn(w->ctx, o, eq + 1, e);
+	if (*i + 1 >= w->argc)
 		return kv_fail(e, KV_EARG, "--%s: expected %s behind it", o->name, o->arg);
-	return set(o, argv[++*i], e);
+	return w->fn(w->ctx, o, w->argv[++*i], e);
 }
 
 /* "-qv", "-w32", "-w 32", "-qw32". */
 static int
-parse_short(const struct kv_opt *const *tables, int argc, char **argv, int *i, struct kv_err *e)
+walk_short(const struct walk *w, int *i, struct kv_err *e)
 {
 	const struct kv_opt *o;
 	int rc;
 
-	for (const char *p = argv[*i] + 1; *p != '\0'; p++) {
-		if ((o = find_letter(tables, *p)) == NULL)
+	for (const char *p = w->argv[*i] + 1; *p != '\0'; p++) {
+		if ((o = find_letter(w->tables, *p)) == NULL)
 			return kv_fail(e, KV_EARG, "unknown option '-%c'", *p);
 		if (o->kind == KV_FLAG) {
-			if ((rc = set(o, NULL, e)) < 0)
+			if ((rc = w->fn(w->ctx, o, NULL, e)) < 0)
 				return rc;
 			continue;
 		}
 		if (p[1] != '\0')
-			return set(o, p + 1, e);
-		if (*i + 1 >= argc)
+			return w->fn(w->ctx, o, p + 1, e);
+		if (*i + 1 >= w->argc)
 			return kv_fail(e, KV_EARG, "-%c: expected %s behind it", *p, o->arg);
-		return set(o, argv[++*i], e);
+		return w->fn(w->ctx, o, w->argv[++*i], e);
 	}
+	return KV_OK;
+}
+
+int
+kv_opt_walk(const struct kv_opt *const *tables, int argc, char *const *argv, kv_opt_fn fn, void *ctx, struct kv_err *e)
+{
+	const struct walk w = { tables, argc, argv, fn, ctx };
+	bool options = true;
+	int rc = KV_OK;
+
+	for (int i = 1; i < argc && rc == KV_OK; i++) {
+		char *a = argv[i];
+
+		if (!options || a[0] != '-' || a[1] == '\0')
+			rc = fn(ctx, NULL, a, e);
+		else if (strcmp(a, "--") == 0)
+			options = false;
+		else if (a[1] == '-')
+			rc = walk_long(&w, &i, e);
+		else
+			rc = walk_short(&w, &i, e);
+	}
+	return rc;
+}
+
+struct operands {
+	char **argv;
+	int n;
+};
+
+static int
+set_or_keep(void *ctx, const struct kv_opt *o, const char *text, struct kv_err *e)
+{
+	struct operands *kept = ctx;
+
+	if (o != NULL)
+		return set(o, text, e);
+	kept->argv[kept->n++] = (char *)text; /* never behind the argument that is read */
 	return KV_OK;
 }
 
 int
 kv_opt_parse(const struct kv_opt *const *tables, int *argc, char **argv, struct kv_err *e)
 {
-	int n = *argc, kept = 1, rc = KV_OK;
-	bool options = true;
+	struct operands kept = { argv, 1 };
+	int rc = kv_opt_walk(tables, *argc, argv, set_or_keep, &kept, e);
 
-	for (int i = 1; i < n; i++) {
-		char *a = argv[i];
-
-		if (!options || a[0] != '-' || a[1] == '\0')
-			argv[kept++] = a;
-		else if (strcmp(a, "--") == 0)
-			options = false;
-		else if (a[1] == '-')
-			rc = parse_long(tables, n, argv, &i, e);
-		else
-			rc = parse_short(tables, n, argv, &i, e);
-		if (rc < 0)
-			return rc;
-	}
-	*argc = kept;
-	argv[kept] = NULL;
+	if (rc < 0)
+		return rc;
+	*argc = kept.n;
+	argv[kept.n] = NULL;
 	return KV_OK;
 }
 

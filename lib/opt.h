@@ -42,6 +42,12 @@ struct kv_opt {
  * number, argv[*argc] = NULL.  Fails: KV_EARG with a sentence for the user. */
 int kv_opt_parse(const struct kv_opt *const *tables, int *argc, char **argv, struct kv_err *e);
 
+/* The same walk for another purpose: fn sees every option as its row and its text (NULL for flags), every operand with
+ * o NULL, in order; a value below KV_OK from it ends the walk. */
+typedef int (*kv_opt_fn)(void *ctx, const struct kv_opt *o, const char *text, struct kv_err *e);
+int kv_opt_walk(const struct kv_opt *const *tables, int argc, char *const *argv, kv_opt_fn fn, void *ctx,
+    struct kv_err *e);
+
 /* Help lines for one table, each "  -w, --window TOKENS   text (default 32)". */
 int kv_opt_help(const struct kv_opt *table, struct kv_buf *out, struct kv_err *e);
 
