@@ -403,7 +403,7 @@ int
 gguf_parse(struct gguf *g, const struct kv_map *map, struct kv_err *e)
 {
 	struct cursor c = { .at = map->data, .end = map->data + map->bytes };
-	uint64_t n_tensors, n_pairs;
+	uint64_t n_tensors = 0, n_pairs = 0;
 	size_t start;
 	int rc;
 
