@@ -58,8 +58,6 @@ extern cpu_expand_fn *const cpu_expand[KVK_N_TYPES];
 typedef void cpu_pack_fn(const float *x, uint8_t *y, size_t n);
 extern cpu_pack_fn *const cpu_pack[KVK_N_TYPES];
 
-float cpu_f16(uint16_t h);
-
 static inline bool
 cpu_is_float(enum kvk_type type)
 {

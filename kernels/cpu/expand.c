@@ -7,17 +7,90 @@
 
 #include <string.h>
 
-#ifdef __F16C__
+#if defined(__F16C__) || defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
-static float
+/* IEEE 754 binary16: 1 sign, 5 exponent (bias 15), 10 mantissa bits. */
+static inline float
 half_at(const uint8_t *x)
 {
 	uint16_t h;
 
 	memcpy(&h, x, sizeof h);
-	return cpu_f16(h);
+#ifdef __F16C__
+	return _cvtsh_ss(h);
+#else
+	const uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = h >> 10 & 31, m = h & 1023;
+	uint32_t u;
+	float f;
+
+	if (e == 0)
+		return sign ? (float)m * -0x1p-24f : (float)m * 0x1p-24f;
+	u = sign | (e < 31 ? (e + 112) << 23 | m << 13 : 0x7f800000 | m << 13 | (m ? 0x400000 : 0));
+	memcpy(&f, &u, sizeof f);
+	return f;
+#endif
+}
+
+/* Sixteen small integers at a time.  Compilers do not find this form in plain loops over bits. */
+typedef uint8_t u8x16 __attribute__((vector_size(16)));
+typedef int8_t i8x16 __attribute__((vector_size(16)));
+typedef uint16_t u16x8 __attribute__((vector_size(16)));
+
+/* q = x[0..15] >> shift & mask; the mask drops what 16-bit shifts move across bytes. */
+static inline void
+take(const uint8_t *x, int shift, uint8_t mask, u8x16 *q)
+{
+	u16x8 v;
+
+	memcpy(&v, x, sizeof v);
+	*q = (u8x16)(v >> shift) & mask;
+}
+
+/* Bit j of two bytes as bit 4 of q[j]. */
+static inline void
+take_fifth(const uint8_t *x, u8x16 *q)
+{
+	const uint8_t a = x[0], b = x[1];
+	const u8x16 v = { a, a, a, a, a, a, a, a, b, b, b, b, b, b, b, b };
+	const u8x16 bit = { 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128 };
+
+	*q = (u8x16)((v & bit) != 0) & 16;
+}
+
+/* y = d * q + m, two roundings */
+static inline void
+affine(const u8x16 *q, float d, float m, float *y)
+{
+#ifdef __AVX2__
+	const __m128i v = (__m128i)*q;
+	const __m256 lo = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(v));
+	const __m256 hi = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(v, 8)));
+
+	_mm256_storeu_ps(y, _mm256_add_ps(_mm256_mul_ps(_mm256_set1_ps(d), lo), _mm256_set1_ps(m)));
+	_mm256_storeu_ps(y + 8, _mm256_add_ps(_mm256_mul_ps(_mm256_set1_ps(d), hi), _mm256_set1_ps(m)));
+#else
+	for (int j = 0; j < 16; j++)
+		y[j] = d * (float)(*q)[j] + m;
+#endif
+}
+
+/* y = d * q */
+static inline void
+linear(const i8x16 *q, float d, float *y)
+{
+#ifdef __AVX2__
+	const __m128i v = (__m128i)*q;
+	const __m256 lo = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v));
+	const __m256 hi = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(v, 8)));
+
+	_mm256_storeu_ps(y, _mm256_mul_ps(_mm256_set1_ps(d), lo));
+	_mm256_storeu_ps(y + 8, _mm256_mul_ps(_mm256_set1_ps(d), hi));
+#else
+	for (int j = 0; j < 16; j++)
+		y[j] = d * (float)(*q)[j];
+#endif
 }
 
 static void
@@ -53,81 +126,76 @@ expand_bf16(const uint8_t *x, float *y, size_t n)
 	}
 }
 
-/* d, 16 bytes: element j is the low nibble of byte j, element 16 + j the high one.  d * (q - 8) */
+/* d, 16 bytes of nibbles: element j is the low half of byte j, element 16 + j the high one.  d * (q - 8) */
 static void
 expand_q4_0(const uint8_t *x, float *y, size_t n)
 {
-	for (; n > 0; n--, x += 18, y += 32) {
-		const float d = half_at(x);
+	for (; n > 0; n--, x += 18, y += 32)
+		for (int h = 0; h < 2; h++) {
+			u8x16 q;
+			i8x16 z;
 
-		for (int j = 0; j < 16; j++) {
-			y[j] = d * (float)((x[2 + j] & 15) - 8);
-			y[16 + j] = d * (float)((x[2 + j] >> 4) - 8);
+			take(x + 2, 4 * h, 15, &q);
+			z = (i8x16)q - 8;
+			linear(&z, half_at(x), y + 16 * h);
 		}
-	}
 }
 
-/* d, m, 16 bytes as in q4_0.  d * q + m */
+/* d, m, 16 bytes of nibbles as in q4_0.  d * q + m */
 static void
 expand_q4_1(const uint8_t *x, float *y, size_t n)
 {
-	for (; n > 0; n--, x += 20, y += 32) {
-		const float d = half_at(x), m = half_at(x + 2);
+	for (; n > 0; n--, x += 20, y += 32)
+		for (int h = 0; h < 2; h++) {
+			u8x16 q;
 
-		for (int j = 0; j < 16; j++) {
-			y[j] = d * (float)(x[4 + j] & 15) + m;
-			y[16 + j] = d * (float)(x[4 + j] >> 4) + m;
+			take(x + 4, 4 * h, 15, &q);
+			affine(&q, half_at(x), half_at(x + 2), y + 16 * h);
 		}
-	}
 }
 
-/* The fifth bits of q5_0 and q5_1: bit j of a 32-bit word belongs to element j. */
-static uint32_t
-fifth_bits(const uint8_t *x)
-{
-	return (uint32_t)x[0] | (uint32_t)x[1] << 8 | (uint32_t)x[2] << 16 | (uint32_t)x[3] << 24;
-}
-
-/* d, fifth bits, 16 bytes as in q4_0.  d * (q - 16) */
+/* d, 4 bytes of fifth bits (bit j for element j), 16 bytes of nibbles as in q4_0.  d * (q - 16) */
 static void
 expand_q5_0(const uint8_t *x, float *y, size_t n)
 {
-	for (; n > 0; n--, x += 22, y += 32) {
-		const float d = half_at(x);
-		const uint32_t h = fifth_bits(x + 2);
+	for (; n > 0; n--, x += 22, y += 32)
+		for (int h = 0; h < 2; h++) {
+			u8x16 q, fifth;
+			i8x16 z;
 
-		for (int j = 0; j < 16; j++) {
-			y[j] = d * (float)((int)((x[6 + j] & 15) | (h >> j & 1) << 4) - 16);
-			y[16 + j] = d * (float)((int)(x[6 + j] >> 4 | (h >> (16 + j) & 1) << 4) - 16);
+			take(x + 6, 4 * h, 15, &q);
+			take_fifth(x + 2 + 2 * h, &fifth);
+			z = (i8x16)(q | fifth) - 16;
+			linear(&z, half_at(x), y + 16 * h);
 		}
-	}
 }
 
-/* d, m, fifth bits, 16 bytes as in q4_0.  d * q + m */
+/* d, m, fifth bits and nibbles as in q5_0.  d * q + m */
 static void
 expand_q5_1(const uint8_t *x, float *y, size_t n)
 {
-	for (; n > 0; n--, x += 24, y += 32) {
-		const float d = half_at(x), m = half_at(x + 2);
-		const uint32_t h = fifth_bits(x + 4);
+	for (; n > 0; n--, x += 24, y += 32)
+		for (int h = 0; h < 2; h++) {
+			u8x16 q, fifth;
 
-		for (int j = 0; j < 16; j++) {
-			y[j] = d * (float)(int)((x[8 + j] & 15) | (h >> j & 1) << 4) + m;
-			y[16 + j] = d * (float)(int)(x[8 + j] >> 4 | (h >> (16 + j) & 1) << 4) + m;
+			take(x + 8, 4 * h, 15, &q);
+			take_fifth(x + 4 + 2 * h, &fifth);
+			q |= fifth;
+			affine(&q, half_at(x), half_at(x + 2), y + 16 * h);
 		}
-	}
 }
 
 /* d, 32 signed bytes.  d * q */
 static void
 expand_q8_0(const uint8_t *x, float *y, size_t n)
 {
-	for (; n > 0; n--, x += 34, y += 32) {
-		const float d = half_at(x);
+	for (; n > 0; n--, x += 34, y += 32)
+		for (int h = 0; h < 2; h++) {
+			i8x16 q;
 
-		for (int j = 0; j < 32; j++)
-			y[j] = d * (float)(int8_t)x[2 + j];
-	}
+			memcpy(&q, x + 2 + 16 * h, sizeof q);
+			linear(&q, half_at(x), y + 16 * h);
+		}
 }
 
 /* 16 bytes (scale low nibble, minimum high nibble of 16 elements), 64 bytes of two-bit q, d, dmin.
@@ -139,12 +207,10 @@ expand_q2_k(const uint8_t *x, float *y, size_t n)
 		const float d = half_at(x + 80), dmin = half_at(x + 82);
 
 		for (int g = 0; g < 16; g++, y += 16) {
-			const uint8_t *q = x + 16 + 32 * (g / 8) + 16 * (g % 2);
-			const int shift = g % 8 / 2 * 2;
-			const float s = d * (float)(x[g] & 15), m = dmin * (float)(x[g] >> 4);
+			u8x16 q;
 
-			for (int j = 0; j < 16; j++)
-				y[j] = s * (float)(q[j] >> shift & 3) - m;
+			take(x + 16 + 32 * (g / 8) + 16 * (g % 2), g % 8 / 2 * 2, 3, &q);
+			affine(&q, d * (float)(x[g] & 15), -(dmin * (float)(x[g] >> 4)), y);
 		}
 	}
 }
@@ -160,13 +226,14 @@ expand_q3_k(const uint8_t *x, float *y, size_t n)
 		const uint8_t *sc = x + 96;
 
 		for (int g = 0; g < 16; g++, y += 16) {
-			const uint8_t *q = x + 32 + 32 * (g / 8) + 16 * (g % 2), *h = x + 16 * (g % 2);
-			const int shift = g % 8 / 2 * 2, bit = g / 2;
 			const int s = (sc[g % 8] >> 4 * (g / 8) & 15) | (sc[8 + g % 4] >> 2 * (g / 4) & 3) << 4;
-			const float ds = d * (float)(s - 32);
+			u8x16 q, high;
+			i8x16 z;
 
-			for (int j = 0; j < 16; j++)
-				y[j] = ds * (float)((q[j] >> shift & 3) - 4 + (h[j] >> bit & 1) * 4);
+			take(x + 32 + 32 * (g / 8) + 16 * (g % 2), g % 8 / 2 * 2, 3, &q);
+			take(x + 16 * (g % 2), g / 2, 1, &high);
+			z = (i8x16)(q + high * 4) - 4;
+			linear(&z, d * (float)(s - 32), y);
 		}
 	}
 }
@@ -195,16 +262,15 @@ expand_q4_k(const uint8_t *x, float *y, size_t n)
 		const float d = half_at(x), dmin = half_at(x + 2);
 
 		for (int g = 0; g < 8; g++, y += 32) {
-			const uint8_t *q = x + 16 + 32 * (g / 2);
-			const int shift = 4 * (g % 2);
 			int s, m;
-			float ds, dm;
 
 			scale_and_min(x + 4, g, &s, &m);
-			ds = d * (float)s;
-			dm = dmin * (float)m;
-			for (int j = 0; j < 32; j++)
-				y[j] = ds * (float)(q[j] >> shift & 15) - dm;
+			for (int h = 0; h < 2; h++) {
+				u8x16 q;
+
+				take(x + 16 + 32 * (g / 2) + 16 * h, 4 * (g % 2), 15, &q);
+				affine(&q, d * (float)s, -(dmin * (float)m), y + 16 * h);
+			}
 		}
 	}
 }
@@ -215,19 +281,19 @@ expand_q5_k(const uint8_t *x, float *y, size_t n)
 {
 	for (; n > 0; n--, x += 176) {
 		const float d = half_at(x), dmin = half_at(x + 2);
-		const uint8_t *h = x + 16;
 
 		for (int g = 0; g < 8; g++, y += 32) {
-			const uint8_t *q = x + 48 + 32 * (g / 2);
-			const int shift = 4 * (g % 2);
 			int s, m;
-			float ds, dm;
 
 			scale_and_min(x + 4, g, &s, &m);
-			ds = d * (float)s;
-			dm = dmin * (float)m;
-			for (int j = 0; j < 32; j++)
-				y[j] = ds * (float)((q[j] >> shift & 15) | (h[j] >> g & 1) << 4) - dm;
+			for (int h = 0; h < 2; h++) {
+				u8x16 q, fifth;
+
+				take(x + 48 + 32 * (g / 2) + 16 * h, 4 * (g % 2), 15, &q);
+				take(x + 16 + 16 * h, g, 1, &fifth);
+				q += fifth * 16;
+				affine(&q, d * (float)s, -(dmin * (float)m), y + 16 * h);
+			}
 		}
 	}
 }
@@ -243,11 +309,13 @@ expand_q6_k(const uint8_t *x, float *y, size_t n)
 
 		for (int g = 0; g < 16; g++, y += 16) {
 			const int half = g / 8, p = g % 8 / 2, j0 = 16 * (g % 2);
-			const uint8_t *l = x + 64 * half + 32 * (p % 2) + j0, *h = x + 128 + 32 * half + j0;
-			const float ds = d * (float)(int8_t)x[192 + g];
+			u8x16 low, high;
+			i8x16 z;
 
-			for (int j = 0; j < 16; j++)
-				y[j] = ds * (float)(((l[j] >> 4 * (p / 2) & 15) | (h[j] >> 2 * p & 3) << 4) - 32);
+			take(x + 64 * half + 32 * (p % 2) + j0, 4 * (p / 2), 15, &low);
+			take(x + 128 + 32 * half + j0, 2 * p, 3, &high);
+			z = (i8x16)(low + high * 16) - 32;
+			linear(&z, d * (float)(int8_t)x[192 + g], y);
 		}
 	}
 }

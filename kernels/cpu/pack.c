@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Floats to the narrow types and half floats back. */
+ * Floats to the narrow types, rounded to nearest even. */
 #include "kernels/cpu/cpu.h"
 
 #include <string.h>
@@ -9,26 +9,6 @@
 #endif
 
 /* IEEE 754 binary16: 1 sign, 5 exponent (bias 15), 10 mantissa bits. */
-float
-cpu_f16(uint16_t h)
-{
-#ifdef __F16C__
-	return _cvtsh_ss(h);
-#else
-	uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = h >> 10 & 31, m = h & 1023, u;
-	float f;
-
-	if (e == 0) {
-		f = (float)m * 0x1p-24f;
-		return sign ? -f : f;
-	}
-	u = e < 31 ? (e + 112) << 23 | m << 13 : 0x7f800000 | m << 13 | (m ? 0x400000 : 0);
-	u |= sign;
-	memcpy(&f, &u, sizeof f);
-	return f;
-#endif
-}
-
 static uint16_t
 to_f16(float x)
 {

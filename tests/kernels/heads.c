@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT
+ * heads: norm, rotation of both pair orders, half order of the result, placement and type. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/lib/kernels.h"
+
+struct sizes {
+	size_t n, H, D, dim, pos; /* dim 0: no rotation */
+	int interleaved, norm;
+	enum kvk_type type;
+};
+
+/* One head of one row by the definition. */
+static void
+naive(const struct sizes *z, const float *x, const float *norm, const float *inv_freq, size_t pos, double *y)
+{
+	const size_t half = z->dim / 2;
+	double t[80], sum = 0;
+
+	for (size_t d = 0; d < z->D; d++)
+		sum += (double)x[d] * (double)x[d];
+	for (size_t d = 0; d < z->D; d++)
+		t[d] = (double)x[d] * (z->norm ? (double)norm[d] / sqrt(sum / (double)z->D + (double)1e-6f) : 1);
+	memcpy(y, t, z->D * sizeof *y);
+	for (size_t i = 0; i < half; i++) {
+		const double a = z->interleaved ? t[2 * i] : t[i], b = z->interleaved ? t[2 * i + 1] : t[half + i];
+		const double angle = (double)pos * (double)inv_freq[i];
+
+		y[i] = a * cos(angle) - b * sin(angle);
+		y[half + i] = a * sin(angle) + b * cos(angle);
+	}
+}
+
+static float *
+frequencies(size_t dim)
+{
+	float *f = test_alloc(dim / 2, sizeof *f);
+
+	for (size_t i = 0; i < dim / 2; i++)
+		f[i] = (float)pow(10000, -2.0 * (double)i / (double)dim);
+	return f;
+}
+
+/* y as floats, heads at rows 1 + h * (n + 1), so that there is a row between them that must stay as it was. */
+static float *
+run(const struct sizes *z, int threads, const float *x, const float *norm, const float *inv_freq)
+{
+	const struct kvk_rope rope = { inv_freq, z->dim, z->interleaved };
+	const size_t rows = z->H * (z->n + 1) + 1;
+	struct kvk_dev *dev = test_dev(threads);
+	size_t *at = test_alloc(z->H, sizeof *at);
+	void *y = test_alloc(rows * z->D, kvk_types[z->type].bytes);
+	float *out = test_alloc(rows * z->D, sizeof *out);
+
+	for (size_t h = 0; h < z->H; h++)
+		at[h] = 1 + h * (z->n + 1);
+	assert_int_equal(kvk_cpu.heads(dev, x, z->n, z->H, z->D, z->norm ? norm : NULL, 1e-6f, z->dim ? &rope : NULL, z->pos, y,
+	    z->type, at), 0);
+	assert_int_equal(kvk_cpu.get_as(dev, out, KVK_F32, y, z->type, rows * z->D), 0);
+	kvk_cpu.close(dev);
+	free(at);
+	free(y);
+	return out;
+}
+
+static void
+compare(const struct sizes *z)
+{
+	float *x = test_floats(z->n * z->H * z->D, 2, 1), *norm = test_floats(z->D, 1, 2), *inv_freq = frequencies(z->dim);
+	float *y = run(z, 1, x, norm, inv_freq), *other = run(z, 2, x, norm, inv_freq);
+	const double bound = z->type == KVK_F32 ? 4e-7 : z->type == KVK_F16 ? 0x1p-11 + 1e-6 : 0x1p-8 + 1e-6;
+	double want[80];
+
+	for (size_t h = 0; h < z->H; h++)
+		for (size_t i = 0; i < z->n; i++) {
+			naive(z, x + (i * z->H + h) * z->D, norm, inv_freq, z->pos + i, want);
+			test_near("heads", y + (1 + h * (z->n + 1) + i) * z->D, want, z->D, 3 * bound, bound);
+		}
+	for (size_t h = 0; h <= z->H; h++)
+		for (size_t d = 0; d < z->D; d++)
+			assert_true(y[h * (z->n + 1) * z->D + d] == 0);
+	test_same("2 threads", other, y, (z->H * (z->n + 1) + 1) * z->D);
+	free(x);
+	free(norm);
+	free(inv_freq);
+	free(y);
+	free(other);
+}
+
+static void
+cases(void **state)
+{
+	static const struct sizes table[] = {
+		{ 0, 2, 8, 8, 0, 0, 0, KVK_F32 },     { 1, 1, 8, 8, 0, 1, 0, KVK_F32 },    { 1, 3, 64, 64, 100000, 0, 0, KVK_F32 },
+		{ 31, 3, 64, 64, 7, 1, 0, KVK_F16 },  { 33, 4, 80, 80, 9, 0, 1, KVK_BF16 }, { 65, 3, 64, 32, 1, 0, 1, KVK_F32 },
+		{ 130, 1, 64, 32, 0, 1, 1, KVK_F32 }, { 64, 3, 64, 0, 0, 0, 0, KVK_F16 },   { 33, 2, 13, 0, 0, 0, 1, KVK_F32 },
+		{ 200, 9, 64, 64, 5, 1, 0, KVK_F16 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+		compare(&table[i]);
+}
+
+/* A row depends on its own place alone. */
+static void
+row_by_row(void **state)
+{
+	static const struct sizes all = { 40, 3, 64, 64, 11, 1, 1, KVK_F32 };
+	float *x = test_floats(40 * 3 * 64, 2, 1), *norm = test_floats(64, 1, 2), *inv_freq = frequencies(64);
+	float *y = run(&all, 1, x, norm, inv_freq);
+
+	(void)state;
+	for (size_t i = 0; i < all.n; i++) {
+		struct sizes one = all;
+		float *z;
+
+		one.n = 1;
+		one.pos = all.pos + i;
+		z = run(&one, 1, x + i * 3 * 64, norm, inv_freq);
+		for (size_t h = 0; h < 3; h++)
+			test_same("one row", z + (1 + h * 2) * 64, y + (1 + h * 41 + i) * 64, 64);
+		free(z);
+	}
+	free(x);
+	free(norm);
+	free(inv_freq);
+	free(y);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(cases),
+		cmocka_unit_test(row_by_row),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: MIT
+ * scores: every reduction against a naive double-precision loop, within the bound of METHODS and of the contract. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/lib/kernels.h"
+
+struct sizes {
+	size_t T, behind, n_q, first; /* row i stands at position first + i * step */
+	size_t step, n, G, Hkv, D;
+	enum kvk_type q_type, k_type;
+	float size; /* of the elements of q and k: logits are of the order of size^2 * D / 12 */
+};
+
+struct setup {
+	struct kvk_scores job;
+	void *q, *k, *behind;
+	double *q_values, *k_values, *behind_values;
+	int32_t *pos;
+};
+
+static void
+set_up(struct setup *s, const struct sizes *z)
+{
+	*s = (struct setup){ 0 };
+	s->q = test_typed(z->G * z->Hkv * z->n_q * z->D, z->size, 1, z->q_type, &s->q_values);
+	s->k = test_typed(z->Hkv * z->T * z->D, z->size, 2, z->k_type, &s->k_values);
+	s->behind = test_typed(z->Hkv * z->behind * z->D, z->size, 3, z->k_type, &s->behind_values);
+	s->pos = test_alloc(z->n_q, sizeof *s->pos);
+	for (size_t i = 0; i < z->n_q; i++)
+		s->pos[i] = (int32_t)(z->first + i * z->step);
+	s->job = (struct kvk_scores){ .q = s->q, .q_type = z->q_type, .q_pos = s->pos, .n_q = z->n_q, .Hq = z->G * z->Hkv,
+		.Hkv = z->Hkv, .D = z->D, .k = s->k, .k_type = z->k_type, .T = z->T, .scale = 0.25f, .n = z->n,
+		.k_behind = z->behind ? s->behind : NULL, .n_behind = z->behind };
+}
+
+static void
+tear_down(struct setup *s)
+{
+	free(s->q);
+	free(s->k);
+	free(s->behind);
+	free(s->q_values);
+	free(s->k_values);
+	free(s->behind_values);
+	free(s->pos);
+}
+
+static const double *
+key(const struct setup *s, size_t g, size_t j)
+{
+	const struct kvk_scores *b = &s->job;
+
+	return j < b->T ? s->k_values + (g * b->T + j) * b->D : s->behind_values + (g * b->n_behind + j - b->T) * b->D;
+}
+
+/* Row i of head h joins y [n]. */
+static void
+naive_row(const struct setup *s, size_t h, size_t i, double *y)
+{
+	const struct kvk_scores *b = &s->job;
+	const double *q = s->q_values + (h * b->n_q + i) * b->D;
+	double *p = test_alloc(b->T + b->n_behind, sizeof *p), max = -INFINITY, sum = 0;
+	size_t sees = 0;
+
+	for (size_t j = 0; j < b->T + b->n_behind && (int32_t)j <= b->q_pos[i]; j++, sees++) {
+		for (size_t d = 0; d < b->D; d++)
+			p[j] += q[d] * key(s, h / (b->Hq / b->Hkv), j)[d];
+		p[j] *= (double)b->scale;
+		max = fmax(max, p[j]);
+	}
+	for (size_t j = 0; j < sees; j++)
+		sum += p[j] = exp(p[j] - max);
+	for (size_t j = 0; j < b->n && j < sees; j++)
+		y[j] = b->rows == KVK_MAX ? fmax(y[j], p[j] / sum) : y[j] + p[j] / sum / (b->rows == KVK_MEAN ? (double)b->n_q : 1);
+	free(p);
+}
+
+static float *
+run(const struct setup *s, int threads)
+{
+	struct kvk_dev *dev = test_dev(threads);
+	float *y = test_alloc(s->job.Hq * s->job.n, sizeof *y);
+
+	assert_int_equal(kvk_cpu.scores(dev, &s->job, y), 0);
+	kvk_cpu.close(dev);
+	return y;
+}
+
+static void
+compare(const struct sizes *z)
+{
+	struct setup s;
+	double *want = test_alloc(z->n, sizeof *want);
+
+	set_up(&s, z);
+	for (int how = KVK_MEAN; how <= KVK_MAX; how++) {
+		float *y, *other;
+
+		s.job.rows = (enum kvk_reduce)how;
+		y = run(&s, 1);
+		other = run(&s, 2);
+		test_same("2 threads", other, y, s.job.Hq * z->n);
+		for (size_t h = 0; h < s.job.Hq; h++) {
+			memset(want, 0, z->n * sizeof *want);
+			for (size_t i = 0; i < z->n_q; i++)
+				naive_row(&s, h, i, want);
+			test_near("scores", y + h * z->n, want, z->n, 0.5e-7, 1e-5); /* half of the contract's bound */
+		}
+		free(y);
+		free(other);
+	}
+	free(want);
+	tear_down(&s);
+}
+
+static void
+cases(void **state)
+{
+	static const struct sizes table[] = {
+		/* T, behind, n_q, first, step, n, G, Hkv, D */
+		{ 1, 0, 1, 0, 1, 1, 1, 1, 8, KVK_F32, KVK_F32, 1 },
+		{ 31, 0, 31, 0, 1, 31, 3, 2, 64, KVK_F32, KVK_F16, 2 },      /* all rows */
+		{ 130, 0, 130, 0, 1, 130, 1, 2, 64, KVK_F32, KVK_F32, 2 },   /* all rows, several tiles */
+		{ 130, 0, 32, 98, 1, 98, 3, 2, 64, KVK_F16, KVK_F16, 2 },    /* a window */
+		{ 64, 33, 33, 64, 1, 64, 4, 1, 80, KVK_F32, KVK_BF16, 2 },   /* rows behind the prompt see each other */
+		{ 65, 70, 5, 64, 17, 65, 1, 3, 13, KVK_BF16, KVK_F32, 2 },
+		{ 65, 0, 1, 64, 1, 65, 3, 1, 8, KVK_F32, KVK_F32, 3 },
+		{ 33, 0, 4, 40, 1, 20, 1, 1, 64, KVK_F32, KVK_F32, 1 },      /* rows beyond all keys */
+		{ 33, 0, 0, 0, 1, 33, 2, 1, 64, KVK_F32, KVK_F32, 1 },       /* no rows: zeros */
+		{ 33, 0, 3, 30, 1, 0, 2, 1, 64, KVK_F32, KVK_F32, 1 },       /* no columns */
+		{ 200, 0, 32, 168, 1, 168, 2, 1, 64, KVK_F32, KVK_F32, 14 }, /* logits of several hundred */
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+		compare(&table[i]);
+}
+
+/* Rows in any order, and rows that see nothing. */
+static void
+positions(void **state)
+{
+	static const int32_t pos[] = { 40, -1, 3, 64, 0, 3 };
+	static const struct sizes z = { 65, 0, 6, 0, 1, 65, 1, 1, 16, KVK_F32, KVK_F32, 2 };
+	struct setup s;
+	double want[65] = { 0 };
+	float *y;
+
+	(void)state;
+	set_up(&s, &z);
+	memcpy(s.pos, pos, sizeof pos);
+	y = run(&s, 1);
+	for (size_t i = 0; i < 6; i++)
+		naive_row(&s, 0, i, want);
+	test_near("scores", y, want, 65, 0.5e-7, 1e-5);
+	free(y);
+	for (size_t i = 0; i < 6; i++)
+		s.pos[i] = -5;
+	y = run(&s, 1);
+	for (size_t j = 0; j < 65; j++)
+		assert_true(y[j] == 0);
+	free(y);
+	tear_down(&s);
+}
+
+static void
+refused(void **state)
+{
+	struct kvk_scores job = { .Hq = 3, .Hkv = 2, .D = 8, .T = 1, .n = 1 };
+	struct kvk_dev *dev = test_dev(1);
+	float y[3];
+
+	(void)state;
+	assert_int_not_equal(kvk_cpu.scores(dev, &job, y), 0);
+	job.Hq = 2;
+	job.n = 2;
+	assert_int_not_equal(kvk_cpu.scores(dev, &job, y), 0);
+	assert_string_equal(kvk_cpu.error(dev), "scores: 2 columns of 1 keys");
+	kvk_cpu.close(dev);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(cases),
+		cmocka_unit_test(positions),
+		cmocka_unit_test(refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

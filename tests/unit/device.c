@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT
+ * Devices by name, and what is asked of a backend's table. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "lib/device.h"
+
+static void
+names(void **state)
+{
+	static const char *const wrong[] = { "", "gpu", "CPU", "cuda:", "cuda:x", "cuda:-1", "cuda:1x", "cuda:99999" };
+	struct kv_device d;
+	struct kv_err e = { 0 };
+
+	(void)state;
+	assert_int_equal(kv_device_open(&d, "cpu", 1, &e), KV_OK);
+	assert_string_equal(d.op->name, "cpu");
+	assert_null(d.library);
+	kv_device_close(&d);
+	kv_device_close(&d);
+	kv_device_close(NULL);
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		assert_int_equal(kv_device_open(&d, wrong[i], 0, &e), KV_EARG);
+		assert_non_null(strstr(e.text, "unknown device '"));
+	}
+	assert_int_equal(kv_device_open(&d, "cpu", 100000, &e), KV_EARG);
+}
+
+/* With or without CUDA, auto finds something, without a word. */
+static void
+automatic(void **state)
+{
+	struct kv_device d;
+	struct kv_err e = { 0 };
+
+	(void)state;
+	assert_int_equal(kv_device_open(&d, NULL, 2, &e), KV_OK);
+	kv_device_close(&d);
+	assert_int_equal(kv_device_open(&d, "auto", 0, &e), KV_OK);
+	assert_string_equal(e.text, "");
+	kv_device_close(&d);
+}
+
+static void
+cuda(void **state)
+{
+	struct kv_device d;
+	struct kv_err e = { 0 };
+	int rc = kv_device_open(&d, "cuda", 0, &e);
+
+	(void)state;
+	if (rc == KV_OK) {
+		assert_string_equal(d.op->name, "cuda");
+		kv_device_close(&d);
+		skip();
+	}
+	assert_int_equal(rc, KV_EDEV);
+	assert_memory_equal(e.text, "cuda: ", 6);
+	assert_true(strlen(e.text) > 6);
+}
+
+static void
+tables(void **state)
+{
+	struct kvk_backend t = kvk_cpu;
+	struct kv_err e = { 0 };
+
+	(void)state;
+	assert_int_equal(kv_device_check_table(&t, &e), KV_OK);
+	t.scores = NULL;
+	assert_int_equal(kv_device_check_table(&t, &e), KV_EDEV);
+	assert_string_equal(e.text, "cpu: backend lacks the operation 'scores'");
+	t = kvk_cpu;
+	t.abi = 7;
+	assert_int_equal(kv_device_check_table(&t, &e), KV_EDEV);
+	assert_string_equal(e.text, "backend has interface version 7, this program needs 1");
+}
+
+/* Each pointer of the table is missed when it is not there: none was forgotten. */
+static void
+every_operation(void **state)
+{
+	const size_t first = offsetof(struct kvk_backend, open);
+
+	(void)state;
+	for (size_t at = first; at < sizeof(struct kvk_backend); at += sizeof(void (*)(void))) {
+		struct kvk_backend t = kvk_cpu;
+		struct kv_err e = { 0 };
+
+		memset((char *)&t + at, 0, sizeof(void (*)(void)));
+		assert_int_equal(kv_device_check_table(&t, &e), KV_EDEV);
+	}
+}
+
+static void
+memory_and_errors(void **state)
+{
+	struct kv_device d;
+	struct kv_err e = { 0 };
+	const int32_t host[4] = { 1, 2, 3, 4 };
+	int32_t back[4];
+	void *p;
+
+	(void)state;
+	assert_int_equal(kv_device_open(&d, "cpu", 1, &e), KV_OK);
+	p = kv_device_alloc(&d, 4, sizeof *host, &e);
+	assert_non_null(p);
+	assert_int_equal((uintptr_t)p % 64, 0);
+	assert_int_equal(kv_device_check(&d, d.op->put(d.dev, p, host, sizeof host), "put", &e), KV_OK);
+	assert_int_equal(kv_device_check(&d, d.op->get(d.dev, back, p, sizeof back), "get", &e), KV_OK);
+	assert_memory_equal(back, host, sizeof host);
+	kv_device_free(&d, p);
+	kv_device_free(&d, NULL);
+	assert_null(kv_device_alloc(&d, SIZE_MAX / 2, 3, &e));
+	assert_int_equal(e.code, KV_EMEM);
+	assert_null(kv_device_alloc(&d, SIZE_MAX - 8, 1, &e));
+	assert_int_equal(kv_device_check(&d, d.op->pool(d.dev, NULL, 0, 0, KVK_POOL_MAX, 2, NULL), "pooling", &e), KV_EDEV);
+	assert_string_equal(e.text, "cpu: pooling: pool: width 2 is not odd");
+	kv_device_close(&d);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(names),
+		cmocka_unit_test(automatic),
+		cmocka_unit_test(cuda),
+		cmocka_unit_test(tables),
+		cmocka_unit_test(every_operation),
+		cmocka_unit_test(memory_and_errors),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
