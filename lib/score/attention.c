@@ -65,20 +65,53 @@ check_positions(const struct kv_tensor *q, size_t W, size_t T, int32_t *pos, str
 	return KV_OK;
 }
 
-/* The last W of q's rows as one array [head][W][dim]: q's own bytes when it has no more, else packed into *owned. */
-static const void *
-last_rows(const struct kv_tensor *q, size_t W, void **owned, struct kv_err *e)
-{
-	size_t row = q->shape[2] * kvk_types[q->type].bytes, n = q->shape[1];
-	char *to;
+/* The last W query rows of every head, as one array [head][W][dim], and their positions [W]. */
+struct rows {
+	const void *data; /* q's own bytes when it has no more rows than that, else packed */
+	size_t bytes;
+	void *packed;
+	int32_t *pos;
+};
 
+static void
+rows_fini(struct rows *r)
+{
+	free(r->packed);
+	free(r->pos);
+}
+
+static int
+pack(struct rows *r, const struct kv_tensor *q, size_t W, struct kv_err *e)
+{
+	const size_t row = q->shape[2] * kvk_types[q->type].bytes, n = q->shape[1];
+
+	r->data = q->data;
+	r->bytes = q->shape[0] * W * row;
 	if (n == W)
-		return q->data;
-	if ((to = *owned = kv_alloc(q->shape[0] * W, row, e)) == NULL)
-		return NULL;
+		return KV_OK;
+	if ((r->packed = kv_alloc(r->bytes, 1, e)) == NULL)
+		return KV_EMEM;
 	for (size_t h = 0; h < q->shape[0]; h++)
-		memcpy(to + h * W * row, (const char *)q->data + (h * n + n - W) * row, W * row);
-	return to;
+		memcpy((char *)r->packed + h * W * row, (const char *)q->data + (h * n + n - W) * row, W * row);
+	r->data = r->packed;
+	return KV_OK;
+}
+
+static int
+take_rows(struct rows *r, const struct kv_score_input *in, const struct kv_score_params *p, size_t W, struct kv_err *e)
+{
+	char option[32];
+	int rc;
+
+	if (!is_of_prompt(in->q) || in->q->shape[1] < W)
+		return kv_fail(e, KV_ESHAPE,
+		    "q does not hold the queries of the last %zu prompt tokens: run kv-prefill with --queries %s", W,
+		    kv_score_queries(p, option));
+	if ((r->pos = kv_alloc(W, sizeof *r->pos, e)) == NULL)
+		return KV_EMEM;
+	if ((rc = check_positions(in->q, W, in->T, r->pos, e)) < 0)
+		return rc;
+	return pack(r, in->q, W, e);
 }
 
 /* Device part: s [Hq][n] per query head, y [heads][n] reduced, copied to raw [heads][n]. */
@@ -112,41 +145,20 @@ kv_attention_score(
 {
 	const struct kv_device *d = in->device;
 	const size_t W = p->window < in->T ? p->window : in->T, heads = p->all_heads ? 1 : in->Hkv;
-	const size_t q_bytes = in->Hq * W * in->D * kvk_types[in->q->type].bytes;
-	struct kvk_scores job = { .q_type = in->q->type,
-		.n_q = W,
-		.Hq = in->Hq,
-		.Hkv = in->Hkv,
-		.D = in->D,
-		.k_type = in->k->type,
-		.T = in->T,
-		.scale = in->scale,
-		.rows = p->rows,
-		.n = n };
-	void *packed = NULL;
-	const void *rows;
-	int32_t *pos = NULL;
-	char option[32];
+	struct kvk_scores job = { .q_type = in->q->type, .n_q = W, .Hq = in->Hq, .Hkv = in->Hkv, .D = in->D,
+		.k_type = in->k->type, .T = in->T, .scale = in->scale, .rows = p->rows, .n = n };
+	struct rows r = { 0 };
 	int rc;
 
-	if (!is_of_prompt(in->q) || in->q->shape[1] < W)
-		return kv_fail(e, KV_ESHAPE,
-		    "q does not hold the queries of the last %zu prompt tokens: run kv-prefill with --queries %s", W,
-		    kv_score_queries(p, option));
-	if ((pos = kv_alloc(W, sizeof *pos, e)) == NULL)
-		return KV_EMEM;
-	if ((rc = check_positions(in->q, W, in->T, pos, e)) < 0)
+	if ((rc = take_rows(&r, in, p, W, e)) < 0)
 		goto done;
-	job.q_pos = pos;
-	rc = KV_EMEM;
-	if ((rows = last_rows(in->q, W, &packed, e)) == NULL)
-		goto done;
-	if ((job.q = d->op->view(d->dev, rows, q_bytes)) == NULL) {
-		kv_no_memory(e, q_bytes);
+	job.q_pos = r.pos;
+	if ((job.q = d->op->view(d->dev, r.data, r.bytes)) == NULL) {
+		rc = kv_no_memory(e, r.bytes);
 		goto done;
 	}
 	if ((job.k = d->op->view(d->dev, in->k->data, in->k->bytes)) == NULL) {
-		kv_no_memory(e, in->k->bytes);
+		rc = kv_no_memory(e, in->k->bytes);
 		goto done;
 	}
 	if ((rc = compute(in, p, &job, heads, raw, e)) < 0)
@@ -160,7 +172,6 @@ done:
 		d->op->unview(d->dev, job.k);
 	if (job.q != NULL)
 		d->op->unview(d->dev, job.q);
-	free(packed);
-	free(pos);
+	rows_fini(&r);
 	return rc;
 }
