@@ -22,8 +22,8 @@ UNIT  := $(sort $(wildcard tests/unit/*.c tests/kernels/*.c))
 TLIB  := $(sort $(wildcard tests/lib/*.c))
 TOOL  := $(sort $(wildcard tests/tools/*.c))
 
-LIBOBJ  := $(LIB:%=$B/%.o)
-TLIBOBJ := $(TLIB:%=$B/%.o)
+LIBOBJ  := $(LIB:%=$B/obj/%.o)
+TLIBOBJ := $(TLIB:%=$B/obj/%.o)
 PROGS   := $(BIN:bin/%.c=$B/bin/%)
 TESTS   := $(UNIT:tests/%.c=$B/tests/%)
 TOOLS   := $(TOOL:tests/%.c=$B/tests/%)
@@ -31,8 +31,8 @@ TOOLS   := $(TOOL:tests/%.c=$B/tests/%)
 .PHONY: all check check-long check-unit check-cli check-includes demo install uninstall clean help
 all: $(PROGS)
 
-$B/kernels/%.c.o: ALLFLAGS += $(KERNEL_CFLAGS)
-$B/%.c.o: %.c Makefile
+$B/obj/kernels/%.c.o: ALLFLAGS += $(KERNEL_CFLAGS)
+$B/obj/%.c.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(ALLFLAGS) $(SANFLAGS) -MMD -MP -c -o $@ $<
 
@@ -40,7 +40,7 @@ $B/libkv.a: $(LIBOBJ)
 	@rm -f $@
 	$(AR) rcs $@ $^
 
-$B/bin/%: $B/bin/%.c.o $B/bin/common.c.o $B/libkv.a
+$B/bin/%: $B/obj/bin/%.c.o $B/obj/bin/common.c.o $B/libkv.a
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(ALLFLAGS) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 
@@ -49,12 +49,12 @@ $B/tests/libtest.a: $(TLIBOBJ)
 	@rm -f $@
 	$(AR) rcs $@ $^
 
-$B/tests/%: $B/tests/%.c.o $B/tests/libtest.a $B/libkv.a
+$B/tests/%: $B/obj/tests/%.c.o $B/tests/libtest.a $B/libkv.a
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(ALLFLAGS) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS) -lcmocka
 
 .SECONDARY:
--include $(shell find $B -name '*.d' 2>/dev/null)
+-include $(shell find $B/obj -name '*.d' 2>/dev/null)
 
 # ---- tests: `check` needs no network, no GPU, no model; `check-long` fetches the demo's model and original vocabularies
 check: check-includes check-unit check-cli
