@@ -33,6 +33,6 @@ PYTHONDONTWRITEBYTECODE=1 "$dir/python/bin/python" "$here/make_originals.py" "$d
 status=0
 for vocabulary in "$dir"/*.vocab; do
 	ids=${vocabulary%.vocab}.ids
-	"$build/tests/tools/check_tokens" "$vocabulary" "$here/tokens.strings" "$ids" "$here/tokens.words" "$ids.words" || status=1
+	"$build/tests/tools/check_tokens" "$vocabulary" "$here/tokens.strings" "$here/tokens.words" "$ids" || status=1
 done
 exit $status

@@ -3,11 +3,12 @@
 """Strings, words and golden token ids for the tokenizer tests.
 
 make_tokens.py strings DICTIONARY   writes tokens.strings and tokens.words beside this script
-make_tokens.py smollm2 MODEL.gguf   writes tokens.smollm2 and tokens.smollm2.words, by Hugging Face's tokenizers
+make_tokens.py smollm2 MODEL.gguf   writes tokens.smollm2, .words and .chat, by Hugging Face's tokenizers and transformers
 
 Strings are one per line, with \\n \\r \\t \\\\ and \\xHH for control bytes.  Ids are one line per string.  Words are hashed: each
 line is the FNV-1a (64 bits) of the ids of 100 words, each id as four little-endian bytes, each word closed by ff ff ff ff; the
-first half of the lines is the words as they are, the second half with a space before them.
+first half of the lines is the words as they are, the second half with a space before them.  Chats are tab-separated: family,
+system text ("-": the default), user text, answer, second user text (both empty: one turn), ids.
 """
 import os
 import random
@@ -190,6 +191,36 @@ def write_ids(name, encode):
                 f.write("%016x\n" % fnv(encode(space + w) for w in words[i:i + 100]))
 
 
+CHATS = [("-", "hi"), ("", "hi"), ("Answer in one word.", "What is the capital of France?"), ("-", "What is 2+2?", "4", "And 3+3?"),
+         ("Be brief.\nBe kind.", " leading and trailing ", "Fine", "Größe\n\n漢字 👍🏽?"), ("-", "a\tb\n\nc  "),
+         ("-", "x", "The answer is 12.", "\nwhy\n")]
+
+
+def write_chats(name, rows):
+    """rows: family, one of CHATS, ids."""
+    with open(name + ".chat", "wb") as f:
+        for family, chat, ids in rows:
+            cells = [family, *chat] + [""] * (4 - len(chat))
+            f.write(b"\t".join([escape(c) for c in cells] + [" ".join(map(str, ids)).encode()]) + b"\n")
+
+
+def messages(chat):
+    """The conversation in the form chat templates take."""
+    roles = ["user", "assistant", "user"]
+    system = [] if chat[0] == "-" else [{"role": "system", "content": chat[0]}]
+    return system + [{"role": r, "content": c} for r, c in zip(roles, chat[1:])]
+
+
+def smollm2_chats(name, path, tokenizer):
+    from gguf import GGUFReader
+    from transformers import PreTrainedTokenizerFast
+    template = GGUFReader(path).fields["tokenizer.chat_template"].contents()
+    t = PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=template)
+    # a template cannot be asked for no system turn where it has a default, so those rows are left out
+    write_chats(name, [("chatml", c, t.apply_chat_template(messages(c), add_generation_prompt=True, return_dict=False))
+                       for c in CHATS if c[0] != ""])
+
+
 def smollm2(path):
     """The tokenizer of SmolLM2's tokenizer.json, rebuilt from the lists in its GGUF file."""
     from gguf import GGUFReader
@@ -215,7 +246,9 @@ def main():
             f.writelines(words[int(i * step)] + "\n" for i in range(20000))
     else:
         t = smollm2(sys.argv[2])
-        write_ids(os.path.join(HERE, "tokens.smollm2"), lambda s: t.encode(s, add_special_tokens=False).ids)
+        name = os.path.join(HERE, "tokens.smollm2")
+        write_ids(name, lambda s: t.encode(s, add_special_tokens=False).ids)
+        smollm2_chats(name, sys.argv[2], t)
 
 
 if __name__ == "__main__":

@@ -113,6 +113,15 @@ read_line(struct kv_vocab *v, const char *line, struct kv_err *e)
 		return read_token(v, &v->tokens[v->n], arg, e);
 	if (n == 5 && memcmp(line, "merge", n) == 0)
 		return (v->merges[v->n_merges++] = kv_vocab_strdup(v, arg, strlen(arg), e)) ? KV_OK : KV_EMEM;
+	if (n == 8 && memcmp(line, "template", n) == 0) {
+		char *text = kv_vocab_strdup(v, arg, strlen(arg), e);
+
+		if (text == NULL)
+			return KV_EMEM;
+		golden_unescape(text);
+		v->chat_template = text;
+		return KV_OK;
+	}
 	if (n == 3 && memcmp(line, "pre", n) == 0)
 		return kv_vocab_set_pre(v, arg, e);
 	if (n == 4 && memcmp(line, "kind", n) == 0) {
@@ -284,5 +293,52 @@ golden_words(const struct kv_tokenizer *t, const char *words, const char *hashes
 	if ((rc = lines_open(&g, hashes, e)) == KV_OK && (rc = pass(t, words, "", hashes, &g, say, r, e)) == KV_OK)
 		rc = pass(t, words, " ", hashes, &g, say, r, e);
 	lines_close(&g);
+	return rc;
+}
+
+/* Both turns of a conversation. */
+static int
+encode_chat(const struct kv_tokenizer *t, char *const cell[5], const size_t bytes[5], struct kv_ids *ids, struct kv_err *e)
+{
+	const struct kv_chat *c = kv_chat_find(cell[0]);
+	int rc;
+
+	if (c == NULL)
+		return kv_fail(e, KV_EFORMAT, "no chat family '%s'", cell[0]);
+	rc = kv_chat_encode(c, t, strcmp(cell[1], "-") == 0 ? NULL : cell[1], cell[2], bytes[2], true, false, 0, ids, e);
+	if (rc < 0 || bytes[3] == 0)
+		return rc;
+	if ((rc = kv_encode(t, cell[3], bytes[3], 0, ids, e)) < 0)
+		return rc;
+	return kv_chat_encode(c, t, NULL, cell[4], bytes[4], false, true, 0, ids, e);
+}
+
+int
+golden_chats(const struct kv_tokenizer *t, const char *chats, FILE *say, struct golden_result *r, struct kv_err *e)
+{
+	struct lines l = { 0 };
+	struct kv_ids ids = { 0 };
+	int rc = lines_open(&l, chats, e);
+
+	*r = (struct golden_result){ 0 };
+	while (rc == KV_OK && lines_next(&l)) {
+		char *rest = l.line, *cell[5];
+		size_t bytes[5];
+
+		ids.n = 0;
+		for (int i = 0; i < 5; i++) {
+			cell[i] = strsep(&rest, "\t");
+			bytes[i] = cell[i] != NULL ? golden_unescape(cell[i]) : 0;
+		}
+		if (rest == NULL)
+			rc = kv_fail(e, KV_EFORMAT, "%s: line %zu has not six columns", chats, r->n + 1);
+		if (rc < 0 || (rc = encode_chat(t, cell, bytes, &ids, e)) < 0)
+			break;
+		r->n++;
+		if (!equal_ids(&ids, rest) && r->wrong++ < 5)
+			say_difference(say, cell[2], rest, &ids);
+	}
+	kv_ids_fini(&ids);
+	lines_close(&l);
 	return rc;
 }
