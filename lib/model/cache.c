@@ -6,8 +6,8 @@
 #include "lib/model/engine.h"
 #include "lib/tensor.h"
 
-/* One layer: head g's entries are rows start[g] .. start[g] + len[g] - 1 of k and v [rows][D], and room more fit
- * behind them. */
+/* One layer: head g's entries are rows start[g] .. start[g] + len[g] - 1 of k and v [rows][D]; `room` more fit behind
+ * them. */
 struct layer {
 	void *k, *v; /* device */
 	size_t rows;

@@ -99,8 +99,8 @@ put_vectors(struct kv_engine *x, struct kv_err *e)
 		goto done;
 	}
 	gather_vectors(x, host, x->vectors);
-	rc =
-	    kv_device_check(x->d, x->d->op->put(x->d->dev, x->vectors, host, floats * sizeof *host), "norm weights", e);
+	rc = x->d->op->put(x->d->dev, x->vectors, host, floats * sizeof *host);
+	rc = kv_device_check(x->d, rc, "norm weights", e);
 done:
 	free(host);
 	return rc;
