@@ -64,6 +64,35 @@ kv_escape_string(struct kv_buf *out, const char *s, struct kv_err *e)
 	return kv_escape(out, s, strlen(s), e);
 }
 
+/* One character of a JSON string. */
+static int
+escape_json(struct kv_buf *out, utf8proc_int32_t c, const unsigned char *p, size_t n, struct kv_err *e)
+{
+	if (c == '"' || c == '\\')
+		return kv_buf_printf(out, e, "\\%c", (char)c);
+	if (short_name((unsigned char)*p))
+		return kv_buf_printf(out, e, "\\%c", short_name(*p));
+	return harmless(c) ? kv_buf_add(out, p, n, e) : kv_buf_printf(out, e, "\\u%04x", (unsigned)c);
+}
+
+int
+kv_escape_json(struct kv_buf *out, const char *bytes, size_t n, struct kv_err *e)
+{
+	const unsigned char *p = (const unsigned char *)bytes;
+	int rc = kv_buf_add(out, "\"", 1, e);
+
+	for (size_t i = 0, step; i < n && rc == KV_OK; i += step) {
+		utf8proc_int32_t c;
+		size_t left = n - i;
+		utf8proc_ssize_t got = utf8proc_iterate(p + i, left < 4 ? (utf8proc_ssize_t)left : 4, &c);
+
+		step = got > 0 ? (size_t)got : 1;
+		rc = escape_json(out, got > 0 ? c : 0xfffd, got > 0 ? p + i : (const unsigned char *)"\xef\xbf\xbd", got > 0 ? step : 3,
+		    e);
+	}
+	return rc < 0 ? rc : kv_buf_add(out, "\"", 1, e);
+}
+
 size_t
 kv_display_width(const char *escaped, size_t n)
 {

@@ -29,7 +29,7 @@ json_header(struct kv_show *s, const json_t *map)
 {
 	json_t *o = json_copy((json_t *)map);
 
-	json_object_set_new(o, "file", json_string(s->file));
+	json_object_set_new(o, "file", json_string_nocheck(s->file));
 	kv_say_json(s, record("header", o));
 	return s->rc;
 }

@@ -132,7 +132,7 @@ static int
 json_config(struct kv_show *s, const char *format, const struct kv_model *m)
 {
 	const struct kv_vocab *v = &m->vocab;
-	json_t *o = json_pack("{s:s, s:s, s:s, s:o}", "record", "model", "file", s->file, "format", format, "model",
+	json_t *o = json_pack("{s:s, s:o, s:s, s:o}", "record", "model", "file", json_string_nocheck(s->file), "format", format, "model",
 	    kv_config_to_json(&m->cfg));
 
 	json_object_set_new(o, "vocabulary", json_pack("{s:s, s:I, s:I, s:i, s:i, s:b, s:o, s:s?}", "kind", vocab_kinds[v->kind],
@@ -152,7 +152,7 @@ json_metadata(struct kv_show *s, const json_t *metadata)
 static int
 json_weight(struct kv_show *s, const char *name, const struct kv_matrix *w)
 {
-	kv_say_json(s, json_pack("{s:s, s:s, s:s, s:[II], s:I}", "record", "tensor", "name", name, "type", kvk_types[w->type].name,
+	kv_say_json(s, json_pack("{s:s, s:o, s:s, s:[II], s:I}", "record", "tensor", "name", json_string_nocheck(name), "dtype", kvk_types[w->type].name,
 	    "shape", (json_int_t)w->rows, (json_int_t)w->cols, "bytes", (json_int_t)count(s, w)));
 	return s->rc;
 }

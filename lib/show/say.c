@@ -2,7 +2,6 @@
  * Numbers, strings and JSON values as text: shortened for people, whole for programs, escaped for both. */
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "lib/show/show.h"
@@ -150,34 +149,53 @@ kv_say_pairs(struct kv_show *s, const json_t *object, const char *const *skip)
 	say_members(s, object, skip, "  ");
 }
 
-/* JSON's own escapes cover C0 only.  DEL and C1 can stand in strings alone, where \u00NN means the same. */
-static int
-add_json(struct kv_buf *out, const unsigned char *p, size_t n, struct kv_err *e)
+static void
+say_json_text(struct kv_show *s, const char *text, size_t n)
 {
-	size_t from = 0;
-	int rc = KV_OK;
+	if (s->rc == KV_OK)
+		s->rc = kv_escape_json(&s->out, text, n, &s->err);
+}
 
-	for (size_t i = 0; i < n && rc == KV_OK; i++) {
-		bool c1 = p[i] == 0xc2 && i + 1 < n && p[i + 1] < 0xa0;
+/* jansson would print DEL and C1 as they are, and nothing at all of strings that are no UTF-8, as arguments in a history can be. */
+static void
+say_json(struct kv_show *s, const json_t *v)
+{
+	const char *key, *between = "";
+	json_t *item;
+	size_t i;
 
-		if (p[i] != 0x7f && !c1)
-			continue;
-		if ((rc = kv_buf_add(out, p + from, i - from, e)) == KV_OK)
-			rc = kv_buf_printf(out, e, "\\u00%02X", c1 ? p[i + 1] : p[i]);
-		i += c1;
-		from = i + 1;
+	switch (json_typeof(v)) {
+	case JSON_OBJECT:
+		kv_say(s, "{");
+		json_object_foreach ((json_t *)v, key, item) {
+			kv_say(s, "%s", between);
+			say_json_text(s, key, strlen(key));
+			kv_say(s, ":");
+			say_json(s, item);
+			between = ",";
+		}
+		kv_say(s, "}");
+		break;
+	case JSON_ARRAY:
+		kv_say(s, "[");
+		json_array_foreach (v, i, item) {
+			kv_say(s, "%s", i ? "," : "");
+			say_json(s, item);
+		}
+		kv_say(s, "]");
+		break;
+	case JSON_STRING: say_json_text(s, json_string_value(v), json_string_length(v)); break;
+	default: kv_say_value(s, v); break;
 	}
-	return rc < 0 ? rc : kv_buf_add(out, p + from, n - from, e);
 }
 
 void
 kv_say_json(struct kv_show *s, json_t *object)
 {
-	char *text = s->rc == KV_OK && object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-
-	if (s->rc == KV_OK)
-		s->rc = text ? add_json(&s->out, (unsigned char *)text, strlen(text), &s->err) : kv_no_memory(&s->err, 0);
+	if (object)
+		say_json(s, object);
+	else if (s->rc == KV_OK)
+		s->rc = kv_no_memory(&s->err, 0);
 	kv_say(s, "\n");
-	free(text);
 	json_decref(object);
 }

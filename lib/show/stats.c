@@ -21,6 +21,7 @@ add(struct kv_stats *st, double *sum, double x, uint64_t times)
 		st->n_inf += times;
 		return;
 	}
+	x += 0.0; /* -0 as 0 */
 	st->min = isnan(st->min) || x < st->min ? x : st->min;
 	st->max = isnan(st->max) || x > st->max ? x : st->max;
 	*sum += x * (double)times;

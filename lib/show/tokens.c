@@ -195,8 +195,7 @@ static int
 tokens_close(struct kv_show *s)
 {
 	if (s->rc == KV_OK && s->n_heads == 0)
-		s->rc = kv_fail(&s->err, KV_EARG, "sequence %zu: no index of kept entries for this choice of layer and head; kv-evict "
-		                                  "makes one", s->sequence);
+		s->rc = kv_fail(&s->err, KV_EARG, "no index of kept entries for this choice of layer and head; kv-evict makes one");
 	if (s->rc < 0)
 		return s->rc;
 	return s->o.json ? tokens_json(s) : tokens_text(s);
