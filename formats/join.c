@@ -37,14 +37,15 @@ kv_join_models(const json_t *a, const char *a_file, const json_t *b, const char 
 			continue;
 		spell(v, of_a);
 		spell(w, of_b);
-		return kv_fail(e, KV_EMODEL, "%s and %s come from different models: %s is %s and %s", a_file, b_file, key, of_a,
-		    of_b);
+		return kv_fail(e, KV_EMODEL, "%s and %s come from different models: %s is %s and %s", a_file, b_file, key,
+		    of_a, of_b);
 	}
 	return KV_OK;
 }
 
 static int
-compare_tokens(const json_t *a, const char *a_file, const json_t *b, const char *b_file, size_t number, struct kv_err *e)
+compare_tokens(const json_t *a, const char *a_file, const json_t *b, const char *b_file, size_t number,
+    struct kv_err *e)
 {
 	size_t n = json_array_size(a), m = json_array_size(b);
 	json_int_t x, y;
@@ -57,13 +58,14 @@ compare_tokens(const json_t *a, const char *a_file, const json_t *b, const char 
 			    " in %s, %" JSON_INTEGER_FORMAT " in %s", number, i, x, a_file, y, b_file);
 	}
 	if (n != m)
-		return kv_fail(e, KV_EMODEL, "different prompts: sequence %zu: %zu tokens in %s, %zu in %s", number, n, a_file, m,
-		    b_file);
+		return kv_fail(e, KV_EMODEL, "different prompts: sequence %zu: %zu tokens in %s, %zu in %s", number, n, a_file,
+		    m, b_file);
 	return KV_OK;
 }
 
 int
-kv_join_sequences(const json_t *a, const char *a_file, const json_t *b, const char *b_file, size_t number, struct kv_err *e)
+kv_join_sequences(const json_t *a, const char *a_file, const json_t *b, const char *b_file, size_t number,
+    struct kv_err *e)
 {
 	const json_t *x = json_object_get(a, "prompt_length"), *y = json_object_get(b, "prompt_length");
 	int rc = compare_tokens(json_object_get(a, "tokens"), a_file, json_object_get(b, "tokens"), b_file, number, e);

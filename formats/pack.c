@@ -6,8 +6,8 @@
 
 /* ---- walking */
 
-/* First bytes 0xc0 .. 0xdf: a length field of `length` bytes, then `body` fixed bytes.  The length counts bytes when `per` is 0,
- * objects (times per) otherwise. */
+/* First bytes 0xc0 .. 0xdf: a length field of `length` bytes, then `body` fixed bytes.  The length counts bytes
+ * when `per` is 0, objects (times per) otherwise. */
 static const struct {
 	unsigned char length, body, per;
 } tokens[32] = {

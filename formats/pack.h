@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * MessagePack objects: walking them safely, and jansson values out of and into them (through msgpack-c).
  *
- * Bytes from outside are walked first (kv_skim) and given to msgpack-c only when one whole object within all limits has arrived, so
- * that a length that lies costs nothing.
+ * Bytes from outside are walked first (kv_skim) and given to msgpack-c only when one whole object within all limits
+ * has arrived, so that a length that lies costs nothing.
  */
 #ifndef KV_PACK_H
 #define KV_PACK_H
@@ -32,11 +32,13 @@ struct kv_skim {
  * Fails: KV_EFORMAT (too deep, too long, too many elements, a byte that MessagePack does not use). */
 int kv_skim(struct kv_skim *s, const unsigned char *p, size_t n, struct kv_err *e);
 
-/* In a whole object that is a map: how many of `keys` (ends with NULL) does it have at top level?  *which is the last one found. */
+/* In a whole object that is a map: how many of `keys` (ends with NULL) does it have at top level?  *which is the
+ * last one found. */
 size_t kv_pack_find(const unsigned char *p, size_t n, const char *const *keys, size_t *which);
 
 /* A whole object as a new jansson value.  Strings keep their bytes, whatever they are.
- * Fails: KV_EFORMAT (bin, ext, unsigned beyond 2^63-1, a float that is not finite, keys that are no strings or stand twice), KV_EMEM. */
+ * Fails: KV_EFORMAT (bin, ext, unsigned beyond 2^63-1, a float that is not finite, keys that are no strings or
+ * stand twice), KV_EMEM. */
 int kv_pack_decode(const char *p, size_t n, json_t **out, struct kv_err *e);
 
 /* Append v.  Fails: KV_EFORMAT (too deep), KV_EMEM. */

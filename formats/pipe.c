@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * Several readers, one writer, and one step between them.
  *
- * Each input shows its next record ("head"); the step's layer is the lowest of all heads.  Loading a step takes that layer's records from
- * every input.  A head is fetched only when it is needed: after a layer_end record the step goes to the program without waiting for
- * what its producer computes next. */
+ * Each input shows its next record ("head"); the step's layer is the lowest of all heads.  Loading a step takes
+ * that layer's records from every input.  A head is fetched only when it is needed: after a layer_end record the
+ * step goes to the program without waiting for what its producer computes next. */
 #include "formats/pipe.h"
 
 #include <limits.h>
@@ -329,7 +329,9 @@ take_tensor(struct kv_pipe *p, size_t which, struct kv_err *e)
 	}
 	if ((rc = kv_reader_payload(in->reader, t, e)) < 0)
 		return rc;
-	if ((item = kv_step_add(&p->step, e)) == NULL || (item->parts.size = kv_alloc(parts->n, sizeof *parts->size, e)) == NULL)
+	if ((item = kv_step_add(&p->step, e)) == NULL)
+		return KV_EMEM;
+	if ((item->parts.size = kv_alloc(parts->n, sizeof *parts->size, e)) == NULL)
 		return KV_EMEM;
 	memcpy(item->parts.size, parts->size, parts->n * sizeof *parts->size);
 	item->parts.n = parts->n;

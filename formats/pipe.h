@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * The loop of every filter: several streams in, joined by (sequence, layer), one stream out.
  *
- * kv_pipe_next() hands out one step at a time: each layer of each sequence in order with all its tensors loaded, then one step
- * with layer KV_NO_LAYER per sequence (its `logits` and other whole-sequence tensors, maybe none).  The program looks at the tensors,
- * puts new ones in, removes some; the next call writes the step and frees it.  So at most one layer is in memory.
+ * kv_pipe_next() hands out one step at a time: each layer of each sequence in order with all its tensors loaded,
+ * then one step with layer KV_NO_LAYER per sequence (its `logits` and other whole-sequence tensors, maybe none).
+ * The program looks at the tensors, puts new ones in, removes some; the next call writes the step and frees it.  So
+ * at most one layer is in memory.
  */
 #ifndef KV_PIPE_H
 #define KV_PIPE_H
@@ -12,7 +13,7 @@
 
 struct kv_sequence {
 	size_t number;         /* 0, 1, ... in this stream */
-	json_t *map;           /* the opening map: id, tokens, prompt_length, attributes ...; programs may add to it on the first step */
+	json_t *map;           /* the opening map: id, tokens, prompt_length ...; programs may add to it on the first step */
 	const int32_t *tokens; /* [n_tokens] */
 	size_t n_tokens;
 };
@@ -35,13 +36,14 @@ struct kv_pipe_options {
 	const json_t *entry;      /* our history entry (borrowed) */
 };
 
-/* Opens inputs and output.  Fails as kv_reader_open and kv_writer_open do, and with KV_EMODEL when two inputs come from different
- * models, naming both files and the first difference. */
+/* Opens inputs and output.  Fails as kv_reader_open and kv_writer_open do, and with KV_EMODEL when two inputs come
+ * from different models, naming both files and the first difference. */
 int kv_pipe_open(struct kv_pipe **out, const struct kv_pipe_options *o, struct kv_err *e);
 const json_t *kv_pipe_model(const struct kv_pipe *p);   /* the header's model object, borrowed */
 const json_t *kv_pipe_header(const struct kv_pipe *p);  /* the first input's whole header */
 
-/* KV_OK with *step borrowed until the next call, KV_END after the last.  Faults carry file, sequence, layer and tensor. */
+/* KV_OK with *step borrowed until the next call, KV_END after the last.  Faults carry file, sequence, layer and
+ * tensor. */
 int kv_pipe_next(struct kv_pipe *p, struct kv_step **step, struct kv_err *e);
 
 /* Borrowed; NULL if this step has none of that name. */
@@ -55,8 +57,8 @@ void kv_step_remove(struct kv_step *s, const char *name);
 /* Put "FILE: sequence N, layer L: " in front of a fault that a program found in this step. */
 int kv_step_where(const struct kv_pipe *p, const struct kv_step *s, struct kv_err *e);
 
-/* rc >= 0: writes what is left and the End record, closes.  rc < 0: drops the output.  Frees p in any case; returns the first
- * fault. */
+/* rc >= 0: writes what is left and the End record, closes.  rc < 0: drops the output.  Frees p in any case; returns
+ * the first fault. */
 int kv_pipe_finish(struct kv_pipe *p, int rc, struct kv_err *e);
 
 #endif

@@ -55,7 +55,8 @@ kv_map_int(const json_t *map, const char *key, json_int_t min, json_int_t max, j
 	return KV_OK;
 }
 
-/* A string of 1 .. cap-1 printable ASCII characters, neither blank nor comma (which separate names on command lines). */
+/* A string of 1 .. cap-1 printable ASCII characters, neither blank nor comma (which separate names on command
+ * lines). */
 static int
 copy_name(const json_t *v, const char *key, char *out, size_t cap, struct kv_err *e)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * What a record's map says, checked: shared by the stream's reader, its writer and the pipe.  Programs use stream.h and pipe.h.
+ * What a record's map says, checked: shared by the stream's reader, its writer and the pipe.  Programs use stream.h
+ * and pipe.h.
  */
 #ifndef KV_RECORD_H
 #define KV_RECORD_H
@@ -22,7 +23,8 @@ void kv_parts_fini(struct kv_parts *p);
 /* Largest part that the writer makes; a variable so that tests can have parts without 4 GiB. */
 extern size_t kv_part_max;
 
-/* Cut `bytes` into parts: whole multiples of `row` (bytes of one index of the outermost axis) where a row fits a part. */
+/* Cut `bytes` into parts: whole multiples of `row` (bytes of one index of the outermost axis) where a row fits a
+ * part. */
 int kv_parts_split(struct kv_parts *p, size_t bytes, size_t row, struct kv_err *e);
 /* Cut `bytes` into exactly n parts.  Fails: KV_EFORMAT (n does not fit). */
 int kv_parts_even(struct kv_parts *p, size_t bytes, size_t n, struct kv_err *e);
@@ -44,11 +46,11 @@ int kv_sequence_check(const json_t *map, struct kv_err *e);
 /* Sizes of the last payload that was loaded; borrowed until the next. */
 const struct kv_parts *kv_reader_parts(const struct kv_reader *r);
 
-/* The writer's ways to keep what came in: a known record with its own bytes, a header with its own keys (history is replaced), a
- * tensor with its own map and its payload cut as it was. */
+/* The writer's ways to keep what came in: a known record with its own bytes, a header with its own keys (history is
+ * replaced), a tensor with its own map and its payload cut as it was. */
 int kv_writer_record(struct kv_writer *w, enum kv_record_kind kind, const struct kv_buf *raw, struct kv_err *e);
 int kv_writer_header_map(struct kv_writer *w, const json_t *header, const json_t *history, struct kv_err *e);
-int kv_writer_tensor_parts(struct kv_writer *w, const struct kv_buf *raw, const struct kv_tensor *t, const struct kv_parts *p,
-    struct kv_err *e);
+int kv_writer_tensor_parts(struct kv_writer *w, const struct kv_buf *raw, const struct kv_tensor *t,
+    const struct kv_parts *p, struct kv_err *e);
 
 #endif

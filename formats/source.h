@@ -27,8 +27,8 @@ struct kv_source {
 int kv_source_open(struct kv_source *s, const char *path, struct kv_err *e);
 void kv_source_close(struct kv_source *s);
 
-/* Make s->have at least n if the input has so many left; fewer means that it ends there.  Memory grows with what arrives, at most
- * twice as fast.  Fails: KV_EIO, KV_EMEM. */
+/* Make s->have at least n if the input has so many left; fewer means that it ends there.  Memory grows with what
+ * arrives, at most twice as fast.  Fails: KV_EIO, KV_EMEM. */
 int kv_source_peek(struct kv_source *s, size_t n, struct kv_err *e);
 /* Step over n of the s->have bytes at hand. */
 void kv_source_skip(struct kv_source *s, size_t n);

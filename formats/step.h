@@ -7,7 +7,7 @@
 #include "formats/pipe.h"
 #include "formats/record.h"
 
-#define KV_STEP_OTHER_MAX ((size_t)64 << 20) /* bytes of unknown records in one step: they wait in memory for their turn */
+#define KV_STEP_OTHER_MAX ((size_t)64 << 20) /* bytes of unknown records in one step, which wait in memory */
 
 /* A tensor, or, when the name is empty, the bytes of unknown records. */
 struct kv_item {

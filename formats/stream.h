@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * Reading and writing kvtools streams, record by record.  STREAM.md is the specification; formats/pipe.h is what filters use.
+ * Reading and writing kvtools streams, record by record.  STREAM.md is the specification; formats/pipe.h is what
+ * filters use.
  *
- * Record maps are jansson objects: MessagePack maps with string keys, integers, floats, strings, arrays, booleans, nil.  Bytes
- * of a record that was not changed are written again exactly as they came.
+ * Record maps are jansson objects: MessagePack maps with string keys, integers, floats, strings, arrays, booleans,
+ * nil.  Bytes of a record that was not changed are written again exactly as they came.
  */
 #ifndef KV_STREAM_H
 #define KV_STREAM_H
@@ -23,7 +24,7 @@ enum kv_record_kind {
 	KV_RECORD_HEADER,
 	KV_RECORD_SEQUENCE, /* opens a sequence */
 	KV_RECORD_TENSOR,
-	KV_RECORD_LAYER_END, /* says that a layer is complete, so that its reader need not wait for what comes next; optional */
+	KV_RECORD_LAYER_END, /* a layer is complete: its reader need not wait for what comes next; optional */
 	KV_RECORD_CLOSE, /* closes a sequence */
 	KV_RECORD_END,
 	KV_RECORD_OTHER, /* something this version does not know; raw bytes only */
@@ -39,39 +40,44 @@ void kv_record_fini(struct kv_record *r);
 
 struct kv_reader;
 
-/* path NULL or "-": standard input, called <stdin>.  Reads and checks the header: the first kv_reader_next() returns it.
- * A regular file is mapped.  Fails: KV_EIO (missing, a directory, a terminal), KV_EFORMAT (not a stream, another version). */
+/* path NULL or "-": standard input, called <stdin>.  Reads and checks the header: the first kv_reader_next()
+ * returns it. A regular file is mapped.  Fails: KV_EIO (missing, a directory, a terminal), KV_EFORMAT (not a
+ * stream, another version). */
 int kv_reader_open(struct kv_reader **out, const char *path, struct kv_err *e);
 const char *kv_reader_name(const struct kv_reader *r); /* for messages */
 void kv_reader_free(struct kv_reader *r);
 
-/* The next record, KV_END after a proper End record.  A payload not loaded is skipped.  The order of records is checked here:
- * tensors stand in sequences, layers ascend, the closing map's status is "ok".
+/* The next record, KV_END after a proper End record.  A payload not loaded is skipped.  The order of records is
+ * checked here: tensors stand in sequences, layers ascend, the closing map's status is "ok".
  * Fails: KV_EFORMAT, saying "sequence 3, layer 7, k: ..." and, for a stream without End, that it is cut short. */
 int kv_reader_next(struct kv_reader *r, struct kv_record *rec, struct kv_err *e);
 
-/* Load the payload of the tensor just returned into t, which is that tensor, moved or not (data, owned), check its length and checksum.  From a mapped file the
- * data is borrowed from the map when it is whole and aligned, and lives as long as the reader. */
+/* Load the payload of the tensor just returned into t, which is that tensor, moved or not (data, owned), check its
+ * length and checksum.  From a mapped file the data is borrowed from the map when it is whole and aligned, and
+ * lives as long as the reader. */
 int kv_reader_payload(struct kv_reader *r, struct kv_tensor *t, struct kv_err *e);
 
 /* ---- writing */
 
 struct kv_writer;
 
-/* path NULL or "-": standard output (refused when that is a terminal).  only, drop: comma-separated tensor names or NULL.
- * Nothing appears under path before kv_writer_finish(). */
+/* path NULL or "-": standard output (refused when that is a terminal).  only, drop: comma-separated tensor names or
+ * NULL. Nothing appears under path before kv_writer_finish(). */
 int kv_writer_open(struct kv_writer **out, const char *path, const char *only, const char *drop, struct kv_err *e);
 const char *kv_writer_name(const struct kv_writer *w);
 
-/* model: the header's model object (borrowed); history: array of earlier entries or NULL (borrowed); entry: ours (borrowed). */
-int kv_writer_header(struct kv_writer *w, const json_t *model, const json_t *history, const json_t *entry, struct kv_err *e);
+/* model: the header's model object (borrowed); history: array of earlier entries or NULL (borrowed); entry: ours
+ * (borrowed). */
+int kv_writer_header(struct kv_writer *w, const json_t *model, const json_t *history, const json_t *entry,
+    struct kv_err *e);
 /* map: the opening map, without the `sequence` key, which the writer adds (borrowed). */
 int kv_writer_sequence(struct kv_writer *w, const json_t *map, struct kv_err *e);
 int kv_writer_tensor(struct kv_writer *w, const struct kv_tensor *t, struct kv_err *e); /* honours only and drop */
 /* A tensor that passes through unchanged: its own map bytes, padding made anew. */
 int kv_writer_tensor_raw(struct kv_writer *w, const struct kv_buf *raw, const struct kv_tensor *t, struct kv_err *e);
 int kv_writer_raw(struct kv_writer *w, const void *bytes, size_t n, struct kv_err *e);
-/* Call it when a layer's last tensor has been written: the next program can then work on the layer while we work on ours. */
+/* Call it when a layer's last tensor has been written: the next program can then work on the layer while we work on
+ * ours. */
 int kv_writer_layer_end(struct kv_writer *w, int layer, struct kv_err *e);
 int kv_writer_close(struct kv_writer *w, struct kv_err *e); /* closes the sequence with status ok */
 

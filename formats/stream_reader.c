@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Reading streams.  Nothing is believed: each object is walked before it is decoded, each size is compared with what it describes, and
- * memory grows with the bytes that have arrived, not with the bytes that are announced. */
+ * Reading streams.  Nothing is believed: each object is walked before it is decoded, each size is compared with
+ * what it describes, and memory grows with the bytes that have arrived, not with the bytes that are announced. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -59,8 +59,8 @@ cut_short(struct kv_reader *r, const char *where, struct kv_err *e)
 {
 	if (r->src.offset + r->src.have == 0 && r->src.map.data == NULL)
 		return kv_fail(e, KV_EFORMAT, "empty: the program before it in the pipe failed?");
-	return kv_fail(e, KV_EFORMAT, "the stream is cut short %s, after %" PRIu64 " bytes; the program that wrote it failed or was killed",
-	    where, r->src.offset + r->src.have);
+	return kv_fail(e, KV_EFORMAT, "the stream is cut short %s, after %" PRIu64 " bytes; the program that wrote it failed "
+	    "or was killed", where, r->src.offset + r->src.have);
 }
 
 /* ---- records */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "formats/join.h"
 #include "formats/record.h"
 #include "lib/file.h"
 
@@ -198,7 +199,7 @@ kv_writer_header_map(struct kv_writer *w, const json_t *header, const json_t *hi
 	json_t *map = json_pack("{s:i}", "kvstream", KV_STREAM_VERSION);
 	int rc = expect(w, BEFORE_HEADER, "a header", e);
 
-	if (rc == KV_OK && (map == NULL || json_object_update_missing(map, (json_t *)header) < 0 ||
+	if (rc == KV_OK && (map == NULL || kv_join_maps(map, header, e) < 0 ||
 	        json_object_set_nocheck(map, "history", (json_t *)history) < 0))
 		rc = kv_no_memory(e, sizeof(json_t *));
 	if (rc == KV_OK && (rc = put_map(w, map, e)) == KV_OK)
@@ -230,7 +231,7 @@ kv_writer_sequence(struct kv_writer *w, const json_t *map, struct kv_err *e)
 	json_t *full = json_pack("{s:I}", "sequence", (json_int_t)w->n_sequences);
 	int rc = expect(w, BETWEEN_SEQUENCES, "a sequence", e);
 
-	if (rc == KV_OK && (full == NULL || json_object_update_missing(full, (json_t *)map) < 0))
+	if (rc == KV_OK && (full == NULL || kv_join_maps(full, map, e) < 0))
 		rc = kv_no_memory(e, sizeof(json_t *));
 	if (rc == KV_OK && (rc = kv_sequence_check(full, e)) < 0)
 		rc = kv_where(e, "%s: sequence %zu", w->name, w->n_sequences);
@@ -275,8 +276,8 @@ done:
 }
 
 int
-kv_writer_tensor_parts(struct kv_writer *w, const struct kv_buf *raw, const struct kv_tensor *t, const struct kv_parts *p,
-    struct kv_err *e)
+kv_writer_tensor_parts(struct kv_writer *w, const struct kv_buf *raw, const struct kv_tensor *t,
+    const struct kv_parts *p, struct kv_err *e)
 {
 	int rc = expect(w, IN_SEQUENCE, "a tensor", e);
 

@@ -211,7 +211,8 @@ temp_forget(const char *path)
 
 /* ---- output files */
 
-/* "dir/.base.PID-N": beside the target, so that rename() stays on one file system; hidden, so that *.kv does not match. */
+/* "dir/.base.PID-N": beside the target, so that rename() stays on one file system; hidden, so that *.kv does not
+ * match. */
 static char *
 temp_name(const char *path, unsigned n)
 {

@@ -19,7 +19,8 @@ struct kv_map {
 
 /* Map a regular file read-only.  Fails: KV_EIO (missing, a directory, not a regular file). */
 int kv_map_open(struct kv_map *m, const char *path, struct kv_err *e);
-/* The same for an open descriptor, from its present position on; `name` is for messages.  The descriptor stays the caller's. */
+/* The same for an open descriptor, from its present position on; `name` is for messages.  The descriptor stays the
+ * caller's. */
 int kv_map_fd(struct kv_map *m, int fd, const char *name, struct kv_err *e);
 void kv_map_close(struct kv_map *m);
 
@@ -27,8 +28,8 @@ void kv_map_close(struct kv_map *m);
 int kv_file_read(const char *path, size_t limit, struct kv_buf *b, struct kv_err *e);
 
 /* An output file: bytes go to a temporary file beside `path` (same directory, mode 0666 & ~umask), which
- * kv_outfile_finish() renames to `path`.  kv_outfile_drop() removes it; so does a signal that ends the program (SIGINT,
- * SIGTERM, SIGHUP).  An existing path that is not a regular file (/dev/full, a fifo) is written directly. */
+ * kv_outfile_finish() renames to `path`.  kv_outfile_drop() removes it; so does a signal that ends the program
+ * (SIGINT, SIGTERM, SIGHUP).  An existing path that is not a regular file (/dev/full, a fifo) is written directly. */
 struct kv_outfile {
 	int fd; /* -1 when not open */
 	char *path, *temp;

@@ -15,6 +15,20 @@
 #include "formats/stream.h"
 #include "lib/file.h"
 
+void
+must(int rc, const struct kv_err *e)
+{
+	if (rc < 0)
+		fail_msg("status %d: %s", rc, e->text);
+}
+
+void
+expect_text(const struct kv_err *e, const char *part)
+{
+	if (strstr(e->text, part) == NULL)
+		fail_msg("expected '%s' in '%s'", part, e->text);
+}
+
 /* ---- files */
 
 static char folder[64];
@@ -104,13 +118,6 @@ json_of(const char *text)
 
 /* ---- samples */
 
-static void
-ok(int rc, const struct kv_err *e)
-{
-	if (rc < 0)
-		fail_msg("status %d: %s", rc, e->text);
-}
-
 /* Bytes that differ from tensor to tensor: a little generator, seeded by sequence, layer and name. */
 static void
 fill(struct kv_tensor *t, size_t sequence)
@@ -148,13 +155,13 @@ write_tensor(struct kv_writer *w, const char *name, size_t sequence, int layer, 
 		shape[0] = tokens;
 	if (strcmp(name, "logits") == 0)
 		shape[0] = 10;
-	ok(kv_tensor_new(&t, name, layer, kinds[k].type, kinds[k].axes, shape, &e), &e);
+	must(kv_tensor_new(&t, name, layer, kinds[k].type, kinds[k].axes, shape, &e), &e);
 	if (strcmp(name, "x") == 0)
 		t.axis[0][0] = '\0';
 	if (strcmp(name, "score") == 0)
 		t.attrs = json_of("{'method':'snapkv','window':4,'pool':'max','pool_width':7}");
 	fill(&t, sequence);
-	ok(kv_writer_tensor(w, &t, &e), &e);
+	must(kv_writer_tensor(w, &t, &e), &e);
 	kv_tensor_fini(&t);
 }
 
@@ -171,17 +178,17 @@ write_sequence(struct kv_writer *w, const struct sample *s, size_t number)
 	json_object_set_new(map, "prompt_length", json_integer((json_int_t)s->tokens));
 	if (s->id != NULL)
 		json_object_set_new(map, "id", json_string(s->id));
-	ok(kv_writer_sequence(w, map, &e), &e);
+	must(kv_writer_sequence(w, map, &e), &e);
 	for (size_t l = 0; l < s->layers; l++) {
 		strcpy(names, s->tensors ? s->tensors : "k v score");
 		for (name = strtok_r(names, " ", &save); name != NULL; name = strtok_r(NULL, " ", &save))
 			write_tensor(w, name, number, (int)l, s->tokens);
 		if (s->layer_ends)
-			ok(kv_writer_layer_end(w, (int)l, &e), &e);
+			must(kv_writer_layer_end(w, (int)l, &e), &e);
 	}
 	if (s->logits)
 		write_tensor(w, "logits", number, KV_NO_LAYER, s->tokens);
-	ok(kv_writer_close(w, &e), &e);
+	must(kv_writer_close(w, &e), &e);
 	json_decref(map);
 }
 
@@ -195,11 +202,11 @@ sample_write(const char *path, const struct sample *s)
 	struct kv_err e = { 0 };
 
 	json_object_set_new(model, "fingerprint", json_string(s->fingerprint ? s->fingerprint : "f00d"));
-	ok(kv_writer_open(&w, path, NULL, NULL, &e), &e);
-	ok(kv_writer_header(w, model, NULL, entry, &e), &e);
+	must(kv_writer_open(&w, path, NULL, NULL, &e), &e);
+	must(kv_writer_header(w, model, NULL, entry, &e), &e);
 	for (size_t i = 0; i < s->sequences; i++)
 		write_sequence(w, s, i);
-	ok(kv_writer_finish(w, &e), &e);
+	must(kv_writer_finish(w, &e), &e);
 	json_decref(model);
 	json_decref(entry);
 }

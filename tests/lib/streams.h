@@ -10,6 +10,10 @@
 #include "lib/buf.h"
 #include "lib/err.h"
 
+/* End the test unless rc is no fault; unless e's sentence has `part` in it. */
+void must(int rc, const struct kv_err *e);
+void expect_text(const struct kv_err *e, const char *part);
+
 /* A path "NAME" in a scratch folder that is removed at exit; borrowed, one of 16 in turn. */
 const char *scratch(const char *name);
 /* Names in the scratch folder, "." and ".." not counted. */
@@ -26,7 +30,8 @@ struct sample {
 	const char *fingerprint; /* of the model; NULL: "f00d" */
 	const char *id;          /* NULL: no id */
 };
-/* k, v f16 [kv_head 2][token][dim 4], score f32 [2][token], budget i32 [2], x f32 [token] without axes' names, logits f32 [10]. */
+/* k, v f16 [kv_head 2][token][dim 4], score f32 [2][token], budget i32 [2], x f32 [token] without axes' names,
+ * logits f32 [10]. */
 void sample_write(const char *path, const struct sample *s);
 
 /* Read it all, loading every payload if `load`.  KV_OK when it is a whole stream. */

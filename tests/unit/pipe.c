@@ -14,20 +14,6 @@
 #include "lib/file.h"
 #include "tests/lib/streams.h"
 
-static void
-ok(int rc, const struct kv_err *e)
-{
-	if (rc < 0)
-		fail_msg("status %d: %s", rc, e->text);
-}
-
-static void
-expect_text(const struct kv_err *e, const char *part)
-{
-	if (strstr(e->text, part) == NULL)
-		fail_msg("expected '%s' in '%s'", part, e->text);
-}
-
 /* A filter that changes nothing; its status. */
 static int
 cat(const char *a, const char *b, const char *output, struct kv_err *e)
@@ -52,10 +38,10 @@ records(const char *path, bool with_header)
 	struct kv_record rec;
 	struct kv_err e = { 0 };
 
-	ok(kv_reader_open(&r, path, &e), &e);
+	must(kv_reader_open(&r, path, &e), &e);
 	while (kv_reader_next(r, &rec, &e) == KV_OK) {
 		if (with_header || rec.kind != KV_RECORD_HEADER)
-			ok(kv_buf_add(&all, rec.raw.data, rec.raw.n, &e), &e);
+			must(kv_buf_add(&all, rec.raw.data, rec.raw.n, &e), &e);
 		kv_record_fini(&rec);
 	}
 	kv_reader_free(r);
@@ -93,8 +79,8 @@ unchanged_streams_stay_the_same(void **state)
 		kv_part_max = i % 2 ? 24 : UINT32_MAX;
 		sample_write(in, &samples[i / 2]);
 		kv_part_max = UINT32_MAX;
-		ok(cat(in, NULL, out, &e), &e);
-		ok(stream_walk(out, true, &e), &e);
+		must(cat(in, NULL, out, &e), &e);
+		must(stream_walk(out, true, &e), &e);
 		expect_same(in, out, true);
 		/* no history entry was added, so even the files are equal, payloads and padding included */
 		x = scratch_read(in);
@@ -103,7 +89,7 @@ unchanged_streams_stay_the_same(void **state)
 		assert_memory_equal(x.data, y.data, x.n);
 		kv_buf_fini(&x);
 		kv_buf_fini(&y);
-		ok(cat(out, NULL, again, &e), &e);
+		must(cat(out, NULL, again, &e), &e);
 		expect_same(out, again, true);
 	}
 }
@@ -121,11 +107,11 @@ steps_come_in_order(void **state)
 
 	(void)state;
 	sample_write(files[0], &s);
-	ok(kv_pipe_open(&p, &o, &e), &e);
+	must(kv_pipe_open(&p, &o, &e), &e);
 	assert_int_equal(json_integer_value(json_object_get(kv_pipe_model(p), "layers")), 4);
 	assert_int_equal(json_integer_value(json_object_get(kv_pipe_header(p), "kvstream")), 1);
 	for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
-		ok(kv_pipe_next(p, &step, &e), &e);
+		must(kv_pipe_next(p, &step, &e), &e);
 		assert_int_equal(step->layer, layers[i]);
 		assert_int_equal(step->seq->number, i / 3);
 		assert_int_equal(step->seq->n_tokens, 3);
@@ -147,7 +133,7 @@ steps_come_in_order(void **state)
 static void
 programs_change_steps(void **state)
 {
-	static const struct sample s = { .sequences = 1, .layers = 2, .tokens = 3, .tensors = "k v budget", .layer_ends = true };
+	static const struct sample s = { .sequences = 1, .layers = 2, .tokens = 3, .tensors = "k v budget", .layer_ends = 1 };
 	char *files[] = { (char *)scratch("in.kv"), NULL };
 	char *const argv[] = { "-b", "3" };
 	json_t *entry = kv_history_entry("kv-test", "9", 2, argv);
@@ -159,32 +145,32 @@ programs_change_steps(void **state)
 
 	(void)state;
 	sample_write(files[0], &s);
-	ok(kv_pipe_open(&p, &o, &e), &e);
+	must(kv_pipe_open(&p, &o, &e), &e);
 	while (kv_pipe_next(p, &step, &e) == KV_OK) {
 		json_object_set_new(step->seq->map, "note", json_string("x"));
 		if (step->layer == KV_NO_LAYER)
 			continue;
-		ok(kv_tensor_new(&t, "score", step->layer, KVK_F32, "kv_head token", (size_t[]){ 2, 3 }, &e), &e);
+		must(kv_tensor_new(&t, "score", step->layer, KVK_F32, "kv_head token", (size_t[]){ 2, 3 }, &e), &e);
 		((float *)t.owned)[5] = 1.5f;
-		ok(kv_step_put(step, &t, &e), &e);
+		must(kv_step_put(step, &t, &e), &e);
 		assert_null(t.owned);
-		ok(kv_tensor_new(&t, "budget", step->layer, KVK_I32, "kv_head", (size_t[]){ 2 }, &e), &e);
+		must(kv_tensor_new(&t, "budget", step->layer, KVK_I32, "kv_head", (size_t[]){ 2 }, &e), &e);
 		((int32_t *)t.owned)[1] = 77;
-		ok(kv_step_put(step, &t, &e), &e);
+		must(kv_step_put(step, &t, &e), &e);
 		kv_step_remove(step, "k");
 		kv_step_remove(step, "never there");
-		ok(kv_tensor_new(&t, "score", step->layer + 1, KVK_F32, "", NULL, &e), &e);
+		must(kv_tensor_new(&t, "score", step->layer + 1, KVK_F32, "", NULL, &e), &e);
 		assert_int_equal(kv_step_put(step, &t, &e), KV_EARG);
 		kv_tensor_fini(&t);
 	}
-	ok(kv_pipe_finish(p, KV_END, &e), &e);
+	must(kv_pipe_finish(p, KV_END, &e), &e);
 	json_decref(entry);
 
 	files[0] = (char *)o.output;
 	o = (struct kv_pipe_options){ .files = files, .no_output = true };
-	ok(kv_pipe_open(&p, &o, &e), &e);
+	must(kv_pipe_open(&p, &o, &e), &e);
 	assert_int_equal(json_array_size(json_object_get(kv_pipe_header(p), "history")), 2);
-	ok(kv_pipe_next(p, &step, &e), &e);
+	must(kv_pipe_next(p, &step, &e), &e);
 	assert_string_equal(json_string_value(json_object_get(step->seq->map, "note")), "x");
 	assert_string_equal(kv_step_at(step, 0)->name, "budget");
 	assert_int_equal(((const int32_t *)kv_step_at(step, 0)->data)[1], 77);
@@ -218,20 +204,20 @@ unknown_things_pass(void **state)
 
 		snprintf(text, sizeof text, known[i], "9555e8555c62dcfd"); /* XXH3-64 of "hello" */
 		map = json_of(text);
-		ok(kv_pack_encode(&b, map, &e), &e);
+		must(kv_pack_encode(&b, map, &e), &e);
 		json_decref(map);
 		if (i == 2)
-			ok(kv_buf_add(&b, payload, sizeof payload - 1, &e), &e);
+			must(kv_buf_add(&b, payload, sizeof payload - 1, &e), &e);
 		if (i < 4) {
-			ok(kv_buf_add(&b, unknown, sizeof unknown - 2, &e), &e);
-			ok(kv_buf_add(&b, "\xc0\xc0\xa3" "abc" "\x81\x01\x02", 9, &e), &e);
+			must(kv_buf_add(&b, unknown, sizeof unknown - 2, &e), &e);
+			must(kv_buf_add(&b, "\xc0\xc0\xa3" "abc" "\x81\x01\x02", 9, &e), &e);
 		}
 	}
 	scratch_write(in, b.data, b.n);
-	ok(stream_walk_piped(b.data, b.n, &e), &e);
-	ok(cat(in, NULL, out, &e), &e);
+	must(stream_walk_piped(b.data, b.n, &e), &e);
+	must(cat(in, NULL, out, &e), &e);
 	expect_same(in, out, true);
-	ok(stream_walk(out, true, &e), &e);
+	must(stream_walk(out, true, &e), &e);
 	kv_buf_fini(&b);
 }
 
@@ -278,7 +264,7 @@ zipped_files_equal_the_whole(void **state)
 		sample_write(whole, &all);
 		sample_write(a, &cache);
 		sample_write(b, &budgets);
-		ok(cat(a, b, out, &e), &e);
+		must(cat(a, b, out, &e), &e);
 		x = scratch_read(whole);
 		y = scratch_read(out); /* all three name the same program in their history, so it stands there once */
 		assert_int_equal(x.n, y.n);
@@ -303,15 +289,15 @@ zipped_layers_interleave(void **state)
 	(void)state;
 	sample_write(files[0], &some);
 	sample_write(files[1], &more);
-	ok(kv_pipe_open(&p, &o, &e), &e);
+	must(kv_pipe_open(&p, &o, &e), &e);
 	for (int l = 0; l < 4; l++) {
-		ok(kv_pipe_next(p, &step, &e), &e);
+		must(kv_pipe_next(p, &step, &e), &e);
 		assert_int_equal(step->layer, l);
 		assert_int_equal(kv_step_find(step, "k") != NULL, l < 2);
 		assert_non_null(kv_step_find(step, "v"));
 		assert_string_equal(json_string_value(json_object_get(step->seq->map, "id")), "from b");
 	}
-	ok(kv_pipe_next(p, &step, &e), &e);
+	must(kv_pipe_next(p, &step, &e), &e);
 	assert_int_equal(step->layer, KV_NO_LAYER);
 	assert_int_equal(kv_pipe_next(p, &step, &e), KV_END);
 	kv_pipe_finish(p, KV_END, &e);
@@ -380,13 +366,13 @@ a_marked_layer_does_not_wait(void **state)
 	snprintf(name, sizeof name, "/dev/fd/%d", fd[0]);
 	assert_int_equal(write(fd[1], b.data, n), n);
 	alarm(10); /* a pipe that waits would wait for ever */
-	ok(kv_pipe_open(&p, &o, &e), &e);
-	ok(kv_pipe_next(p, &step, &e), &e);
+	must(kv_pipe_open(&p, &o, &e), &e);
+	must(kv_pipe_next(p, &step, &e), &e);
 	assert_int_equal(step->layer, 0);
 	assert_int_equal(write(fd[1], b.data + n, b.n - n), b.n - n);
 	close(fd[1]);
-	ok(kv_pipe_next(p, &step, &e), &e);
-	ok(kv_pipe_next(p, &step, &e), &e);
+	must(kv_pipe_next(p, &step, &e), &e);
+	must(kv_pipe_next(p, &step, &e), &e);
 	assert_int_equal(kv_pipe_next(p, &step, &e), KV_END);
 	alarm(0);
 	kv_pipe_finish(p, KV_END, &e);
