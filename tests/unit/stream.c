@@ -330,7 +330,36 @@ huge_parts(void **state)
 	kv_parts_fini(&p);
 }
 
-/* STREAM.md explains these bytes one by one. */
+/* STREAM.md explains these bytes one by one; its lines are "offset  bytes  words". */
+static void
+expect_explained(const struct kv_buf *b)
+{
+	FILE *f = fopen("formats/STREAM.md", "r");
+	char line[256], *p, *end;
+	size_t at, next = 0, n_lines = 0;
+	unsigned long byte;
+
+	if (f == NULL)
+		return; /* run from elsewhere than the repository's root */
+	while (fgets(line, sizeof line, f) != NULL) {
+		at = strtoul(line, &end, 10);
+		if (end != line + 6 || strncmp(end, "  ", 2) != 0)
+			continue;
+		assert_true(n_lines == 0 || at == next);
+		for (p = end + 2; p[0] != ' ' && p[0] != '\n'; p = end + (*end == ' ')) {
+			byte = strtoul(p, &end, 16);
+			assert_int_equal(end - p, 2);
+			assert_true(at < b->n);
+			assert_int_equal((unsigned char)b->data[at++], byte);
+		}
+		next = at;
+		n_lines++;
+	}
+	assert_true(n_lines > 40);
+	assert_int_equal(next, 200);
+	fclose(f);
+}
+
 static void
 the_hex_dump_is_true(void **state)
 {
@@ -357,6 +386,7 @@ the_hex_dump_is_true(void **state)
 	b = scratch_read(path);
 	assert_int_equal(b.n, sizeof expected);
 	assert_memory_equal(b.data, expected, b.n);
+	expect_explained(&b);
 	kv_buf_fini(&b);
 	json_decref(model);
 	json_decref(seq);

@@ -387,10 +387,10 @@ a_lie_about_size_costs_nothing(void **state)
 	b = after_header(tail.data, tail.n);
 	getrlimit(RLIMIT_DATA, &old);
 	limit = old;
-	limit.rlim_cur = (rlim_t)48 << 20;
 #ifndef __SANITIZE_ADDRESS__
-	setrlimit(RLIMIT_DATA, &limit);
+	limit.rlim_cur = (rlim_t)48 << 20;
 #endif
+	setrlimit(RLIMIT_DATA, &limit);
 	assert_int_equal(stream_walk_piped(b.data, b.n, &e), KV_EFORMAT);
 	setrlimit(RLIMIT_DATA, &old);
 	expect_text(&e, "sequence 0, k: the stream is cut short inside a payload");

@@ -100,7 +100,7 @@ every_allocation_fails_once(void **state)
 	static const struct sample b = { .sequences = 2, .layers = 2, .tokens = 3, .tensors = "v", .layer_ends = true };
 	char *files[] = { (char *)scratch("a.kv"), (char *)scratch("b.kv"), NULL };
 	const char *out = scratch("out.kv"), *good = scratch("good.kv");
-	json_t *entry = kv_history_entry("kv-test", "1", 0, NULL);
+	json_t *entry;
 	struct kv_err e = { 0 };
 	size_t n_files, n_faults = 0, n;
 	int rc;
@@ -108,6 +108,7 @@ every_allocation_fails_once(void **state)
 	(void)state;
 	if (!CAN_FAIL)
 		skip();
+	entry = kv_history_entry("kv-test", "1", 0, NULL);
 	sample_write(files[0], &a);
 	sample_write(files[1], &b);
 	assert_int_equal(filter(files, good, entry, &e), KV_OK);
