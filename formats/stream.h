@@ -10,7 +10,7 @@
 
 #include <jansson.h>
 
-#include "formats/pack.h" /* the limits of one record: KV_RECORD_MAX, KV_DEPTH_MAX, KV_ELEMENTS_MAX */
+#include "formats/messagepack.h" /* the limits of one record: KV_RECORD_MAX, KV_DEPTH_MAX, KV_ELEMENTS_MAX */
 #include "lib/buf.h"
 #include "lib/err.h"
 #include "lib/tensor.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "formats/pack.h"
+#include "formats/messagepack.h"
 
 #include <msgpack.h>
 #include <string.h>

@@ -4,8 +4,8 @@
  * Bytes from outside are walked first (kv_skim) and given to msgpack-c only when one whole object within all limits
  * has arrived, so that a length that lies costs nothing.
  */
-#ifndef KV_PACK_H
-#define KV_PACK_H
+#ifndef KV_MESSAGEPACK_H
+#define KV_MESSAGEPACK_H
 
 #include <jansson.h>
 #include <stddef.h>
