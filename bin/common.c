@@ -2,6 +2,7 @@
 #include "bin/common.h"
 
 #include "lib/file.h"
+#include "lib/text/escape.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -426,6 +427,17 @@ kv_finish(struct kv_io *io, int rc)
 	return kv_report(rc, &io->err);
 }
 
+/* The sentence may quote what a file says, and a file may say anything to a terminal. */
+static void
+print_fault(const struct kv_err *e)
+{
+	struct kv_buf text = { 0 };
+	bool escaped = e->code != 0 && kv_escape(&text, e->text, strlen(e->text), NULL) == KV_OK;
+
+	fprintf(stderr, "%s: %s\n", name(), escaped ? text.data : "failed");
+	kv_buf_fini(&text);
+}
+
 int
 kv_report(int rc, const struct kv_err *e)
 {
@@ -437,6 +449,6 @@ kv_report(int rc, const struct kv_err *e)
 		signal(SIGPIPE, SIG_DFL);
 		raise(SIGPIPE);
 	} else
-		fprintf(stderr, "%s: %s\n", name(), e->code != 0 ? e->text : "failed");
+		print_fault(e);
 	return KV_EXIT_FAILED;
 }

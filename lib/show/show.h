@@ -18,6 +18,7 @@
 #include "lib/err.h"
 #include "lib/model/model.h"
 #include "lib/tensor.h"
+#include "lib/text/escape.h"
 #include "lib/text/tokenizer.h"
 
 #define KV_SHOW_ALL ((size_t)-1) /* no choice of layer, head or sequence */
@@ -113,14 +114,6 @@ void kv_say_value(struct kv_show *s, const json_t *value);
 void kv_say_pairs(struct kv_show *s, const json_t *object, const char *const *skip);
 /* An object as a line of JSON.  Drops the reference; NULL is a want of memory. */
 void kv_say_json(struct kv_show *s, json_t *object);
-
-/* Append n bytes so that they can do no harm on a terminal: \n \t \r \\ by these names; other control bytes (C0, DEL, C1), what is no
- * UTF-8, and characters that reorder a line (bidirectional controls) byte by byte as \xNN. */
-int kv_escape(struct kv_buf *out, const char *bytes, size_t n, struct kv_err *e);
-/* The same as a JSON string with its quotes; what is no UTF-8 becomes U+FFFD. */
-int kv_escape_json(struct kv_buf *out, const char *bytes, size_t n, struct kv_err *e);
-/* Columns that escaped text takes on a terminal. */
-size_t kv_display_width(const char *escaped, size_t n);
 
 /* ---- numbers (stats.c) */
 

@@ -1,9 +1,8 @@
-/* SPDX-License-Identifier: MIT
- * Bytes of unknown origin as harmless text. */
+/* SPDX-License-Identifier: MIT */
+#include "lib/text/escape.h"
+
 #include <string.h>
 #include <utf8proc.h>
-
-#include "lib/show/show.h"
 
 /* Bidirectional embeddings, overrides and isolates, and the two Unicode line ends: they reorder or break a line. */
 static bool
