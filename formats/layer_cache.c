@@ -29,7 +29,8 @@ expect_finite(const struct kv_tensor *t, struct kv_err *e)
 {
 	if (all_finite(t))
 		return KV_OK;
-	return kv_fail(e, KV_EFAIL, "%s has values that are not finite: the prefill already failed", t->name);
+	return kv_fail(e, KV_EFAIL, "%s has values that are not finite: too large for %s? kv-prefill --dtype bf16 has the range of f32",
+	    t->name, t->type_name);
 }
 
 /* Head after head of the same length T. */

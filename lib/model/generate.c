@@ -19,64 +19,9 @@ is_stop(const struct kv_generation *g, int32_t id)
 	return false;
 }
 
-static bool
-all_finite(const float *x, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (!isfinite(x[i]))
-			return false;
-	return true;
-}
-
-/* ---- where a value stopped being finite */
-
-struct search {
-	const struct kv_device *device;
-	size_t per_row; /* Hq * D */
-	size_t layer;   /* first layer with a query that is not finite; SIZE_MAX none */
-};
-
-static int
-look_at_layer(void *ctx, const struct kv_layer_view *view, struct kv_err *e)
-{
-	struct search *s = ctx;
-	float *q;
-	int rc;
-
-	if (s->layer != SIZE_MAX)
-		return KV_OK;
-	if ((q = kv_alloc(s->per_row, sizeof *q, e)) == NULL)
-		return KV_EMEM;
-	rc = kv_device_check(s->device, s->device->op->get(s->device->dev, q, view->q, s->per_row * sizeof *q), "get", e);
-	if (rc == KV_OK && !all_finite(q, s->per_row))
-		s->layer = view->layer;
-	free(q);
-	return rc;
-}
-
-/* The logits at `position` are not finite.  The run is lost anyway, so feed the token once more and watch the layers: queries
- * of layer l come from the output of layer l - 1. */
-static int
-not_finite(struct kv_cache *c, const struct kv_generation *g, size_t position, const int32_t *fed, float *logits,
-    struct kv_err *e)
-{
-	struct search s = { .device = g->device, .per_row = g->cfg->Hq * g->cfg->D, .layer = SIZE_MAX };
-	struct kv_extend_tap tap = { look_at_layer, &s };
-	struct kv_err ignored;
-
-	if (fed == NULL)
-		return kv_fail(e, KV_EFAIL, "position %zu: the logits the cache came with are not finite", position);
-	if (kv_extend(c, fed, 1, logits, 1, &tap, &ignored) < 0 || s.layer == SIZE_MAX)
-		return kv_fail(e, KV_EFAIL, "position %zu: logits are not finite, though the queries of all layers are", position);
-	return kv_fail(e, KV_EFAIL, "position %zu, layer %zu: queries are not finite", position, s.layer);
-}
-
-/* ---- the loops */
-
 int
 kv_generate(struct kv_cache *c, const struct kv_generation *g, float *logits, enum kv_stop *why, struct kv_err *e)
 {
-	const int32_t *fed = NULL;
 	int32_t id;
 	int rc;
 
@@ -85,8 +30,6 @@ kv_generate(struct kv_cache *c, const struct kv_generation *g, float *logits, en
 		size_t position = kv_cache_position(c);
 		bool last = i + 1 == g->max_tokens, end;
 
-		if (!all_finite(logits, g->cfg->vocab))
-			return not_finite(c, g, position, fed, logits, e);
 		if ((rc = kv_sample(&g->sampler, g->stream, position, logits, g->cfg->vocab, &id, e)) < 0)
 			return kv_where(e, "position %zu", position);
 		end = is_stop(g, id);
@@ -103,24 +46,26 @@ kv_generate(struct kv_cache *c, const struct kv_generation *g, float *logits, en
 			return KV_OK;
 		}
 		if ((rc = kv_extend(c, &id, 1, last ? NULL : logits, last ? 0 : 1, g->tap, e)) < 0)
-			return kv_where(e, "position %zu", position);
-		fed = &id;
+			return rc;
 	}
 	return KV_OK;
 }
 
 /* Token j of ids, at position first + j, was due under row j - at of logits. */
 static int
-follow_rows(struct kv_cache *c, const struct kv_generation *g, const int32_t *ids, size_t first, size_t at, size_t rows,
-    float *logits, double *nll, struct kv_err *e)
+follow_rows(const struct kv_generation *g, const int32_t *ids, size_t first, size_t at, size_t rows, const float *logits,
+    double *nll, struct kv_err *e)
 {
 	size_t V = g->cfg->vocab;
 	int rc;
 
 	for (size_t j = at; j < at + rows; j++, logits += V) {
-		if (!all_finite(logits, V))
-			return not_finite(c, g, first + j, j > 0 ? &ids[j - 1] : NULL, logits, e);
-		*nll -= kv_log_prob(logits, V, ids[j]);
+		double p = kv_log_prob(logits, V, ids[j]);
+
+		if (!isfinite(p))
+			return kv_fail(e, KV_EFAIL, "position %zu: the logarithm of token %d's probability is %g", first + j,
+			    (int)ids[j], p);
+		*nll -= p;
 		if ((rc = g->token(g->ctx, ids[j], is_stop(g, ids[j]), logits, e)) < 0)
 			return rc;
 	}
@@ -143,16 +88,14 @@ kv_follow(struct kv_cache *c, const struct kv_generation *g, const int32_t *ids,
 		return KV_OK;
 	if ((block = kv_alloc(FOLLOW_ROWS * g->cfg->vocab, sizeof *block, e)) == NULL)
 		return KV_EMEM;
-	rc = follow_rows(c, g, ids, first, 0, 1, logits, nll, e);
+	rc = follow_rows(g, ids, first, 0, 1, logits, nll, e);
 	for (size_t i = 0; rc == KV_OK && i < n; i += fed) {
 		size_t left = n - i - (g->feed_last ? 0 : 1); /* tokens still to append */
 
 		if ((fed = left < FOLLOW_ROWS ? left : FOLLOW_ROWS) == 0)
 			break;
-		if ((rc = kv_extend(c, ids + i, fed, block, fed, g->tap, e)) < 0)
-			kv_where(e, "position %zu", first + i);
-		else
-			rc = follow_rows(c, g, ids, first, i + 1, fed < n - i - 1 ? fed : n - i - 1, block, nll, e);
+		if ((rc = kv_extend(c, ids + i, fed, block, fed, g->tap, e)) == KV_OK)
+			rc = follow_rows(g, ids, first, i + 1, fed < n - i - 1 ? fed : n - i - 1, block, nll, e);
 	}
 	free(block);
 	return rc;

@@ -17,8 +17,7 @@ extern const char *const kv_stop_names[]; /* "length", "end", "context" */
 struct kv_generation {
 	struct kv_sampler sampler;
 	uint64_t stream;      /* number of the sequence, for the sampler */
-	const struct kv_config *cfg;    /* of the cache's model */
-	const struct kv_device *device; /* of the cache */
+	const struct kv_config *cfg; /* of the cache's model */
 	size_t max_tokens;
 	const int32_t *stops; /* [n_stops] end tokens */
 	size_t n_stops;
@@ -30,7 +29,7 @@ struct kv_generation {
 };
 
 /* Choose up to max_tokens tokens.  logits [vocab]: in, those the first token is chosen from; then scratch.  The cache needs room
- * for max_tokens + 1.  Fails: KV_EFAIL for a logit that is not finite, naming position and layer; what kv_extend and token fail with. */
+ * for max_tokens + 1.  Fails: KV_EFAIL for a logit that is not finite, naming the position; what kv_extend and token fail with. */
 int kv_generate(struct kv_cache *c, const struct kv_generation *g, float *logits, enum kv_stop *why, struct kv_err *e);
 
 /* The same for given tokens: calls token for each and sums -ln p in nats.  Samples and stops nowhere.  The cache needs room for

@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: MIT
+ * kv-prefill: run prompts through a model, layer by layer, and write what its attention saw as a stream.
+ */
+#include "bin/common.h"
+#include "formats/format.h"
+#include "lib/model/forward.h"
+#include "lib/score/score.h"
+#include "lib/text/prompts.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_QUERIES "window:32"
+
+static struct {
+	struct kv_strings texts, files, tokens, token_files, jsonl;
+	const char *field, *id_field;
+	bool chat, special, no_bos;
+	const char *chat_template, *system;
+	const char *queries, *method, *dtype;
+} o = { .field = "prompt", .queries = DEFAULT_QUERIES, .dtype = "f16" };
+
+static const struct kv_opt opts[] = {
+	{ "prompt", 'p', KV_LIST, &o.texts, "TEXT", "a prompt; may be repeated", 0, 0, NULL },
+	{ "file", 'f', KV_LIST, &o.files, "FILE", "a file that is one prompt; - is standard input", 0, 0, NULL },
+	{ "tokens", 0, KV_LIST, &o.tokens, "IDS", "a prompt as token ids, taken as they are", 0, 0, NULL },
+	{ "tokens-file", 0, KV_LIST, &o.token_files, "FILE", "a file of token ids that is one prompt", 0, 0, NULL },
+	{ "jsonl", 0, KV_LIST, &o.jsonl, "FILE", "JSON Lines, a prompt per line", 0, 0, NULL },
+	{ "field", 0, KV_STRING, &o.field, "NAME", "field of a line that holds the prompt", 0, 0, NULL },
+	{ "id-field", 0, KV_STRING, &o.id_field, "NAME", "field that holds the id; else prompts are counted from 0", 0, 0, NULL },
+	{ "chat", 0, KV_FLAG, &o.chat, NULL, "wrap texts as the user's turn of a conversation", 0, 0, NULL },
+	{ "chat-template", 0, KV_STRING, &o.chat_template, "NAME", "template to use, else the model's own; implies --chat", 0, 0,
+	    NULL },
+	{ "system", 0, KV_STRING, &o.system, "TEXT", "system message; else the template's own", 0, 0, NULL },
+	{ "special", 0, KV_FLAG, &o.special, NULL, "special tokens written in the text become those tokens", 0, 0, NULL },
+	{ "no-bos", 0, KV_FLAG, &o.no_bos, NULL, "no beginning-of-sequence token", 0, 0, NULL },
+	{ "queries", 0, KV_STRING, &o.queries, "WHICH", "queries to write: window:N, last, all, none", 0, 0, NULL },
+	{ "for", 0, KV_STRING, &o.method, "METHOD", "write the queries that this method of kv-score wants", 0, 0, NULL },
+	{ "dtype", 0, KV_STRING, &o.dtype, "TYPE", "of keys and values", 0, 0, "f16|bf16|f32" },
+	{ 0 },
+};
+
+static const struct kv_tool tool = {
+	.name = "kv-prefill",
+	.usage = "-m MODEL [-p TEXT] [-f FILE] [--tokens IDS] [--jsonl FILE] [options]",
+	.brief = "run prompts through a model and write tokens, queries, keys, values and logits as a stream",
+	.opts = opts,
+	.common = KV_COMMON_OUTPUT | KV_COMMON_DEVICE | KV_COMMON_MODEL,
+};
+
+/* The last `window` queries of a prompt; 0: none, SIZE_MAX: all. */
+struct queries {
+	char region[16];
+	size_t window;
+};
+
+struct run {
+	struct queries queries;
+	enum kvk_type dtype;
+	struct kv_prompts prompts;
+	struct kv_model model;
+	struct kv_tokenizer *tokenizer;
+	const struct kv_chat *chat;
+	struct kv_device device;
+	struct kv_engine *engine;
+	struct kv_writer *writer;
+	size_t done; /* prompts */
+	/* One layer of the current prompt, host memory. */
+	void *k, *v;
+	float *q, *logits;
+	size_t first, count; /* positions of the queries */
+	json_t *q_attrs;
+};
+
+/* ---- the command line */
+
+static bool
+parse_queries(const char *s, struct queries *q)
+{
+	char *end;
+
+	*q = (struct queries){ .region = "none" };
+	if (strcmp(s, "none") == 0)
+		return true;
+	if (strcmp(s, "last") == 0 || strcmp(s, "all") == 0) {
+		snprintf(q->region, sizeof q->region, "%s", s);
+		q->window = strcmp(s, "all") == 0 ? SIZE_MAX : 1;
+		return true;
+	}
+	if (strncmp(s, "window:", 7) != 0 || s[7] < '0' || s[7] > '9')
+		return false;
+	snprintf(q->region, sizeof q->region, "window");
+	errno = 0;
+	q->window = strtoul(s + 7, &end, 10);
+	return *end == '\0' && errno == 0 && q->window > 0 && q->window <= INT32_MAX;
+}
+
+static void __attribute__((noreturn))
+unknown_method(void)
+{
+	struct kv_buf b = { 0 };
+	struct kv_err e;
+
+	for (size_t i = 0; kv_score_list[i] != NULL; i++)
+		kv_buf_printf(&b, &e, "%s%s", i > 0 ? ", " : "", kv_score_list[i]->name);
+	kv_usage(&tool, "--for: unknown METHOD '%s', kv-score has %s", o.method, b.data != NULL ? b.data : "none");
+}
+
+static void
+understand_queries(struct queries *q)
+{
+	const struct kv_score *m;
+
+	if (o.method != NULL) {
+		if (strcmp(o.queries, DEFAULT_QUERIES) != 0)
+			kv_usage(&tool, "--queries and --for exclude each other");
+		if ((m = kv_score_find(o.method)) == NULL)
+			unknown_method();
+		o.queries = m->queries != NULL ? m->queries : "none";
+	}
+	if (!parse_queries(o.queries, q))
+		kv_usage(&tool, "--queries: expected window:N, last, all or none, got '%s'", o.queries);
+}
+
+static void
+understand(int argc, char **argv, struct run *r)
+{
+	if (argc > 1)
+		kv_usage(&tool, "unexpected '%s': prompts come by -p, -f, --tokens or --jsonl", argv[1]);
+	kv_need_model(&tool);
+	if (o.texts.n + o.files.n + o.tokens.n + o.token_files.n + o.jsonl.n == 0)
+		kv_usage(&tool, "no prompt: give -p TEXT, -f FILE, --tokens IDS or --jsonl FILE");
+	if (o.chat_template != NULL && (r->chat = kv_chat_find(o.chat_template)) == NULL)
+		kv_usage(&tool, "--chat-template: expected one of %s, got '%s'", kv_chat_names, o.chat_template);
+	o.chat |= r->chat != NULL;
+	if (o.system != NULL && !o.chat)
+		kv_usage(&tool, "--system is for --chat");
+	understand_queries(&r->queries);
+	r->dtype = kv_type_find(o.dtype);
+}
+
+/* ---- prompts */
+
+static int
+read_prompts(struct kv_prompts *p, struct kv_err *e)
+{
+	int rc = KV_OK;
+
+	for (size_t i = 0; rc == KV_OK && i < o.texts.n; i++)
+		rc = kv_prompts_add_text(p, o.texts.v[i], strlen(o.texts.v[i]), e);
+	for (size_t i = 0; rc == KV_OK && i < o.files.n; i++)
+		rc = kv_prompts_add_file(p, o.files.v[i], e);
+	for (size_t i = 0; rc == KV_OK && i < o.tokens.n; i++)
+		rc = kv_prompts_add_tokens(p, o.tokens.v[i], e);
+	for (size_t i = 0; rc == KV_OK && i < o.token_files.n; i++)
+		rc = kv_prompts_add_tokens_file(p, o.token_files.v[i], e);
+	for (size_t i = 0; rc == KV_OK && i < o.jsonl.n; i++)
+		rc = kv_prompts_add_jsonl(p, o.jsonl.v[i], o.field, o.id_field, e);
+	return rc;
+}
+
+static bool
+have_text(const struct kv_prompts *p)
+{
+	for (size_t i = 0; i < p->n; i++)
+		if (p->v[i].text != NULL)
+			return true;
+	return false;
+}
+
+/* All prompts become ids before the first one runs: a fault in the last shows at once. */
+static int
+encode_prompts(struct run *r, struct kv_err *e)
+{
+	struct kv_prompt_coding c = {
+		.system = o.system, .vocab = r->model.cfg.vocab, .context = r->model.cfg.context,
+		.flags = (o.no_bos ? 0 : KV_ENCODE_BOS) | (o.special ? KV_ENCODE_SPECIAL : 0),
+	};
+	int rc;
+
+	if (have_text(&r->prompts)) {
+		if ((rc = kv_tokenizer_new(&r->tokenizer, &r->model.vocab, e)) < 0)
+			return kv_where(e, "%s", kv_common.model);
+		if (o.chat && r->chat == NULL && r->model.vocab.chat_template != NULL)
+			r->chat = kv_chat_recognise(r->model.vocab.chat_template);
+		if (o.chat && r->chat == NULL)
+			return kv_fail(e, KV_EMODEL, "%s: no chat template that is known here; choose one with --chat-template %s",
+			    kv_common.model, kv_chat_names);
+	}
+	c.tokenizer = r->tokenizer;
+	c.chat = r->chat;
+	return kv_prompts_encode(&r->prompts, &c, e);
+}
+
+/* ---- the stream */
+
+static int
+put(struct run *r, const char *what, size_t layer, enum kvk_type type, const char *axes, const size_t *shape, const void *data,
+    json_t *attrs, struct kv_err *e)
+{
+	struct kv_tensor t = { 0 };
+	int rc = kv_tensor_init(&t, what, (int)layer, type, axes, shape, e);
+
+	if (rc == KV_OK) {
+		t.data = data;
+		t.attrs = json_incref(attrs);
+		rc = kv_writer_tensor(r->writer, &t, e);
+	}
+	kv_tensor_fini(&t);
+	return rc;
+}
+
+static int
+get(const struct run *r, void *host, enum kvk_type type, const float *src, size_t n, struct kv_err *e)
+{
+	const struct kv_device *d = &r->device;
+
+	return kv_device_check(d, d->op->get_as(d->dev, host, type, src, KVK_F32, n), "copy to the host", e);
+}
+
+/* The wanted rows [Hq][count][D] of all [Hq][T][D]. */
+static int
+get_queries(const struct run *r, const struct kv_layer_view *view, struct kv_err *e)
+{
+	size_t D = r->model.cfg.D, n = r->count * D;
+	int rc = KV_OK;
+
+	for (size_t h = 0; rc == KV_OK && h < r->model.cfg.Hq; h++)
+		rc = get(r, r->q + h * n, KVK_F32, view->q + (h * view->T + r->first) * D, n, e);
+	return rc;
+}
+
+static int
+emit_layer(void *ctx, const struct kv_layer_view *view, struct kv_err *e)
+{
+	struct run *r = ctx;
+	const struct kv_config *c = &r->model.cfg;
+	size_t n = c->Hkv * view->T * c->D;
+	int rc;
+
+	if (r->count > 0) {
+		if ((rc = get_queries(r, view, e)) < 0 ||
+		    (rc = put(r, "q", view->layer, KVK_F32, "head query dim", (size_t[]){ c->Hq, r->count, c->D }, r->q, r->q_attrs,
+			 e)) < 0)
+			return rc;
+	}
+	if ((rc = get(r, r->k, r->dtype, view->k, n, e)) < 0 || (rc = get(r, r->v, r->dtype, view->v, n, e)) < 0)
+		return rc;
+	rc = put(r, "k", view->layer, r->dtype, "kv_head token dim", (size_t[]){ c->Hkv, view->T, c->D }, r->k, NULL, e);
+	if (rc == KV_OK)
+		rc = put(r, "v", view->layer, r->dtype, "kv_head token dim", (size_t[]){ c->Hkv, view->T, c->D }, r->v, NULL, e);
+	kv_progress("layers", r->done * c->L + view->layer + 1, r->prompts.n * c->L);
+	return rc;
+}
+
+static json_t *
+sequence_map(const struct run *r, const struct kv_prompt *p)
+{
+	json_t *tokens = json_array(), *map;
+
+	for (size_t i = 0; i < p->ids.n; i++)
+		json_array_append_new(tokens, json_integer(p->ids.v[i]));
+	map = json_pack("{s:s, s:o, s:I}", "id", p->id, "tokens", tokens, "prompt_length", (json_int_t)p->ids.n);
+	if (map != NULL && r->chat != NULL && p->text != NULL)
+		json_object_set_new(map, "chat", json_string(kv_chat_name(r->chat)));
+	if (map != NULL && p->attributes != NULL)
+		json_object_set(map, "attributes", p->attributes);
+	return map;
+}
+
+/* Which queries of a prompt of T tokens, and memory for one layer of it. */
+static int
+prepare(struct run *r, size_t T, struct kv_err *e)
+{
+	const struct kv_config *c = &r->model.cfg;
+	size_t n, bytes;
+	json_t *positions = json_array();
+
+	r->count = r->queries.window < T ? r->queries.window : T;
+	r->first = T - r->count;
+	for (size_t i = r->first; i < T; i++)
+		json_array_append_new(positions, json_integer((json_int_t)i));
+	r->q_attrs = json_pack("{s:s, s:o}", "region", r->queries.region, "positions", positions);
+	if (r->q_attrs == NULL)
+		return kv_no_memory(e, T);
+	if (!kv_mul(c->Hkv * c->D, T, &n) || !kv_type_bytes(r->dtype, n, &bytes))
+		return kv_no_memory(e, SIZE_MAX);
+	if ((r->k = kv_alloc(bytes, 1, e)) == NULL || (r->v = kv_alloc(bytes, 1, e)) == NULL ||
+	    (r->q = kv_alloc(c->Hq * r->count, c->D * sizeof *r->q, e)) == NULL ||
+	    (r->logits = kv_alloc(c->vocab, sizeof *r->logits, e)) == NULL)
+		return KV_EMEM;
+	return KV_OK;
+}
+
+static void
+unprepare(struct run *r)
+{
+	free(r->k);
+	free(r->v);
+	free(r->q);
+	free(r->logits);
+	json_decref(r->q_attrs);
+	r->k = r->v = NULL;
+	r->q = r->logits = NULL;
+	r->q_attrs = NULL;
+}
+
+static int
+run_prompt(struct run *r, const struct kv_prompt *p, struct kv_err *e)
+{
+	json_t *map = sequence_map(r, p);
+	int rc;
+
+	if (map == NULL)
+		return kv_no_memory(e, p->ids.n);
+	if ((rc = prepare(r, p->ids.n, e)) < 0 || (rc = kv_writer_sequence(r->writer, map, e)) < 0 ||
+	    (rc = kv_prefill(r->engine, p->ids.v, p->ids.n, emit_layer, r, r->logits, e)) < 0)
+		goto done;
+	if ((rc = put(r, "logits", (size_t)KV_NO_LAYER, KVK_F32, "vocab", &r->model.cfg.vocab, r->logits, NULL, e)) < 0)
+		goto done;
+	rc = kv_writer_close(r->writer, e);
+	r->done++;
+done:
+	if (rc < 0 && rc != KV_EPIPE && r->prompts.n > 1)
+		kv_where(e, "prompt %zu", r->done);
+	unprepare(r);
+	json_decref(map);
+	return rc;
+}
+
+static int
+write_header(struct run *r, struct kv_err *e)
+{
+	json_t *model = kv_config_to_json(&r->model.cfg), *entry = kv_history();
+	int rc;
+
+	if (model == NULL || entry == NULL)
+		rc = kv_no_memory(e, sizeof r->model.cfg);
+	else
+		rc = kv_writer_header(r->writer, model, NULL, entry, e);
+	json_decref(model);
+	json_decref(entry);
+	return rc;
+}
+
+static int
+work(struct run *r, struct kv_err *e)
+{
+	int rc;
+
+	if ((rc = kv_writer_open(&r->writer, kv_common.output, kv_common.only, kv_common.drop, e)) < 0 ||
+	    (rc = read_prompts(&r->prompts, e)) < 0 || (rc = kv_model_open(&r->model, kv_common.model, true, e)) < 0 ||
+	    (rc = encode_prompts(r, e)) < 0 ||
+	    (rc = kv_device_open(&r->device, kv_common.device, kv_common.threads, e)) < 0 ||
+	    (rc = kv_engine_new(&r->engine, &r->model, &r->device, e)) < 0 || (rc = write_header(r, e)) < 0)
+		return rc;
+	for (size_t i = 0; rc == KV_OK && i < r->prompts.n; i++)
+		rc = run_prompt(r, &r->prompts.v[i], e);
+	return rc;
+}
+
+int
+main(int argc, char **argv)
+{
+	struct run r = { 0 };
+	struct kv_err e = { 0 };
+	int rc;
+
+	argc = kv_options(argc, argv, &tool);
+	understand(argc, argv, &r);
+	rc = work(&r, &e);
+	if (rc == KV_OK)
+		rc = kv_writer_finish(r.writer, &e);
+	else
+		kv_writer_drop(r.writer);
+	kv_engine_free(r.engine);
+	kv_device_close(&r.device);
+	kv_tokenizer_free(r.tokenizer);
+	kv_model_fini(&r.model);
+	kv_prompts_fini(&r.prompts);
+	return kv_report(rc, &e);
+}

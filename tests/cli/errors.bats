@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: MIT
+# What can go wrong is said in one line, with status 1 or 2, without an End record and without a file under its final name.
+load helpers
+
+setup() {
+	export KV_MODEL; KV_MODEL=$(tiny_model)
+	cd "$BATS_TEST_TMPDIR"
+	mkdir out
+}
+
+cache() {
+	[ -e cache.kv ] || kv-prefill -p "a prompt of some words" -o cache.kv
+}
+
+@test "misuse: status 2, the usage and a hint" {
+	fails 2 "unknown option '--bogus'" kv-prefill --bogus
+	fails 2 '^usage: kv-prefill ' kv-prefill --bogus
+	fails 2 "try 'kv-prefill --help'" kv-prefill --bogus
+	fails 2 'no prompt: give -p' kv-prefill
+	fails 2 "unexpected 'x'" kv-prefill -p a x
+	fails 2 "expected window:N, last, all or none, got 'window:0'" kv-prefill -p a --queries window:0
+	fails 2 'expected one of f16\|bf16\|f32' kv-prefill -p a --dtype f8
+	fails 2 "unknown METHOD 'nosuch'.*snapkv" kv-prefill -p a --for nosuch
+	fails 2 'system is for --chat' kv-prefill -p a --system b
+	fails 2 "chat-template: expected one of .*chatml" kv-prefill -p a --chat-template nosuch
+	fails 2 'exclude each other' kv-decode -p a -f b
+	fails 2 'from 1e-09 to 1' kv-decode --top-p 1.5
+	fails 2 'from 0 to 1024' kv-decode --threads 5000
+	fails 2 'both want standard output' kv-decode --jsonl -o -
+	fails 2 'auto, cpu, cuda or cuda:N' kv-decode --device gpu
+}
+
+@test "the environment is checked like the options" {
+	KV_THREADS=many fails 2 'KV_THREADS.*many' kv-prefill -p a
+	KV_DEVICE=gpu fails 2 "got 'gpu'" kv-prefill -p a
+	unset KV_MODEL
+	fails 2 'KV_MODEL' kv-prefill -p a
+	fails 2 'KV_MODEL' kv-decode
+}
+
+@test "no model, no prompt file, a folder instead of a file" {
+	fails 1 'nosuch.gguf' kv-prefill -m nosuch.gguf -p a
+	fails 1 'nosuch.txt' kv-prefill -f nosuch.txt
+	fails 1 '^kv-prefill: .*out' kv-prefill -f out
+	fails 1 'nosuch.kv' kv-decode nosuch.kv
+	fails 1 'out.*directory' kv-decode out
+	fails 1 'directory' kv-decode <out
+	echo text >out/text
+	fails 1 'out/text' kv-prefill -m out/text -p a
+	fails 1 'out/text' kv-decode out/text
+}
+
+@test "an empty prompt" {
+	fails 1 'prompt 0: the prompt is empty' kv-prefill -p '' -o out/x
+	fails 1 'prompt 1: the prompt is empty' kv-prefill -p a -f /dev/null -o out/x
+	fails 1 'prompt 0: the prompt is empty' kv-prefill --tokens ' ' -o out/x
+	no_file out
+}
+
+@test "a prompt longer than the context, an id outside the vocabulary: before anything runs" {
+	printf '5 %.0s' $(seq 5000) >long
+	fails 1 'prompt 1: the prompt has 5000 tokens, the model.s context ends at [0-9]+' \
+	    kv-prefill -p a --tokens-file long -o out/x
+	fails 1 'token id 1000000 at position 1 is outside' kv-prefill --tokens "1 1000000" -o out/x
+	no_file out
+}
+
+@test "a full disk and a closed output" {
+	cache
+	fails 1 '^kv-prefill: ' kv-prefill -p a -o /dev/full
+	fails 1 '^kv-prefill: ' bash -c 'kv-prefill -p a >/dev/full'
+	fails 1 '^kv-decode: ' bash -c 'kv-decode -n 2 cache.kv >/dev/full'
+	fails 1 '^kv-decode: ' bash -c 'kv-decode -n 2 --jsonl cache.kv >/dev/full'
+	fails 1 '^kv-prefill: ' bash -c 'kv-prefill --help >/dev/full'
+	fails 1 '^kv-prefill: ' bash -c 'kv-prefill -p a >&-'
+	fails 1 '^kv-decode: ' bash -c 'kv-decode -n 2 cache.kv >&-'
+	fails 1 '^kv-prefill: ' bash -c 'kv-prefill --version >&-'
+}
+
+@test "a closed output never becomes part of the next file that is opened" {
+	cp "$KV_MODEL" model.gguf
+	run bash -c 'kv-prefill -m model.gguf -p a >&- 2>&- <&-'
+	[ "$status" -eq 1 ]
+	cmp model.gguf "$KV_MODEL"
+}
+
+@test "the reader has gone: the end is quiet" {
+	long=$(printf '5 %.0s' $(seq 60))
+	run --separate-stderr bash -c \
+	    'kv-prefill --tokens "$1" --tokens "$1" --queries all | head -c 100 | wc -c; echo ${PIPESTATUS[0]}' - "$long"
+	[ -z "$stderr" ]
+	[ "${lines[0]}" = 100 ]
+	[ "${lines[1]}" -ne 0 ]
+}
+
+@test "a terminal is no place for a stream" {
+	command -v script || skip "no script"
+	run script -qec "kv-prefill -p a" /dev/null
+	[ "$status" -eq 1 ]
+	[[ $output == *terminal* ]]
+	run script -qec "kv-decode" /dev/null
+	[ "$status" -eq 1 ]
+	[[ $output == *terminal* ]]
+}
+
+@test "a stream that is cut" {
+	cache
+	size=$(stat -c %s cache.kv)
+	for i in $(seq 0 19); do
+		head -c $((size * i / 20)) cache.kv >cut.kv
+		fails 1 '^kv-decode: ' kv-decode -n 2 -o out/x cut.kv
+		fails 1 '^kv-decode: ' kv-decode -n 2 -o out/x <cut.kv
+		no_file out
+	done
+	head -c $((size - 1)) cache.kv >cut.kv
+	fails 1 'cut short' kv-decode -n 2 cut.kv
+}
+
+@test "the producer is killed in the middle of a tensor" {
+	cache
+	run --separate-stderr bash -c '{ head -c 3000 cache.kv; kill -9 $BASHPID; } | kv-decode -n 2 -o out/x'
+	[ "$status" -ne 0 ]
+	[[ $stderr == *"kv-decode: "* ]]
+	no_file out
+}
+
+@test "an interrupted run leaves no file" {
+	mkfifo fifo
+	kv-prefill -f fifo -o out/x &
+	pid=$!
+	exec 9>fifo
+	kill -TERM $pid
+	exec 9>&-
+	run wait $pid
+	[ "$status" -ne 0 ]
+	no_file out
+}
+
+@test "the wrong model for a cache: both are named" {
+	cache
+	other=$(tiny_model --seed 99)
+	fails 1 'cache.kv: wrong model for this cache.*weights [0-9a-f]{32}.*weights [0-9a-f]{32}' kv-decode -m "$other" cache.kv
+	fails 1 'wrong model' kv-decode -m "$other" -o out/x cache.kv
+	no_file out
+}
+
+@test "a cache without keys, or with layers missing" {
+	kv-prefill -p "a b c" --drop k -o nok.kv
+	fails 1 'nok.kv: sequence 0, layer 0: no k: kv-prefill writes it' kv-decode nok.kv
+	kv-prefill -p "a b c" --only logits -o logits.kv
+	fails 1 'logits.kv: sequence 0.*0 of the model.s [0-9]+ layers' kv-decode logits.kv
+}
+
+@test "turns and continuations that are not there" {
+	cache
+	fails 1 "attribute 'question' is missing" kv-decode --prompt-field question cache.kv
+	fails 1 'the turn to append is empty' kv-decode -p '' cache.kv
+	fails 1 'the continuation to measure is empty' kv-decode --nll /dev/null cache.kv
+	fails 1 'nosuch' kv-decode --nll nosuch cache.kv
+}
+
+@test "a flipped bit is found by the checksum" {
+	cache
+	cp cache.kv flipped.kv
+	at=$(($(stat -c %s cache.kv) - 600)) # among the logits, which come last
+	byte=$(od -An -tu1 -j $at -N 1 cache.kv)
+	printf "\\x$(printf %02x $((byte ^ 16)))" | dd of=flipped.kv bs=1 seek=$at conv=notrunc status=none
+	fails 1 'flipped.kv: sequence 0' kv-decode -n 2 -o out/x flipped.kv
+	no_file out
+}
+
+@test "logits that are not finite are no token" {
+	# the last weights of the file become NaN
+	cp "$KV_MODEL" nan.gguf
+	size=$(stat -c %s nan.gguf)
+	head -c 4096 /dev/zero | tr '\0' '\377' | dd of=nan.gguf bs=1 seek=$((size - 4096)) conv=notrunc status=none
+	kv-prefill -m nan.gguf -p "a b c" -o nan.kv
+	fails 1 'nan.kv: sequence 0.*(layer [0-9]+|position [0-9]+).*not finite' kv-decode -m nan.gguf -n 5 nan.kv
+}
