@@ -117,9 +117,10 @@ read_texts(struct run *r, struct kv_err *e)
 
 /* Keys of one model mean nothing to another: same sizes and same weights, or none of it. */
 static int
-check_model(const struct run *r, struct kv_err *e)
+check_model(const struct run *r, const char *input, struct kv_err *e)
 {
-	struct kv_config c = { 0 }, *m = &((struct run *)r)->model.cfg;
+	const struct kv_config *m = &r->model.cfg;
+	struct kv_config c = { 0 };
 	int rc = kv_config_from_json(&c, kv_pipe_model(r->io.pipe), e);
 
 	if (rc < 0)
@@ -132,6 +133,8 @@ check_model(const struct run *r, struct kv_err *e)
 		rc = kv_fail(e, KV_EMODEL, "wrong model for this cache: it is from %s with weights %s, %s is %s with weights %s", c.name,
 		    c.fingerprint, kv_common.model, m->name, m->fingerprint);
 done:
+	if (rc < 0)
+		kv_where(e, "%s", input);
 	kv_config_fini(&c);
 	return rc;
 }
@@ -164,15 +167,15 @@ kind_of_answer(void)
 	return has_nll() ? KV_ANSWER_NLL : KV_ANSWER_TEXT;
 }
 
-/* io is open: the header of the cache has been read. */
+/* io is open: the header of the cache, in the file `input`, has been read. */
 static int
-open_rest(struct run *r, struct kv_err *e)
+open_rest(struct run *r, const char *input, struct kv_err *e)
 {
 	struct kv_answer_options a = { .kind = kind_of_answer(), .fd = STDOUT_FILENO, .cfg = &r->model.cfg };
 	int rc;
 
 	if ((rc = read_texts(r, e)) < 0 || (rc = kv_model_open(&r->model, kv_common.model, true, e)) < 0 ||
-	    (rc = check_model(r, e)) < 0 || (rc = kv_engine_new(&r->engine, &r->model, &r->io.device, e)) < 0 ||
+	    (rc = check_model(r, input, e)) < 0 || (rc = kv_engine_new(&r->engine, &r->model, &r->io.device, e)) < 0 ||
 	    (rc = open_writer(r, e)) < 0)
 		return rc;
 	if (r->model.vocab.kind != KV_VOCAB_NONE) {
@@ -384,7 +387,7 @@ answer(struct run *r, const struct kv_step *s, struct kv_err *e)
 /* ---- the loop */
 
 static int
-work(struct run *r)
+work(struct run *r, const char *input)
 {
 	struct kv_err *e = &r->io.err;
 	struct kv_step *s;
@@ -392,7 +395,7 @@ work(struct run *r)
 
 	if (r->io.status < 0)
 		return r->io.status;
-	if ((rc = open_rest(r, e)) < 0)
+	if ((rc = open_rest(r, input, e)) < 0)
 		return rc;
 	while ((rc = kv_next(&r->io, &s)) == KV_OK) {
 		rc = s->layer == KV_NO_LAYER ? answer(r, s, e) : load_layer(r, s, e);
@@ -417,7 +420,7 @@ main(int argc, char **argv)
 	kv_options(argc, argv, &tool);
 	understand(&r);
 	kv_start(&r.io, argv + 1, true, "q,score,budget");
-	rc = work(&r);
+	rc = work(&r, argv[1] != NULL && strcmp(argv[1], "-") != 0 ? argv[1] : "<stdin>");
 	kv_writer_drop(r.writer);
 	kv_answers_free(r.answers);
 	kv_cache_free(r.cache);

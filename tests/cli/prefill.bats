@@ -37,9 +37,8 @@ setup() {
 	[ "$(sed -n 1p plain)" != "$(sed -n 2p plain)" ]
 	# bit by bit: the logits of the third answer are those of the first
 	kv-decode -n 4 --ignore-eos -o out.kv aba.kv
-	kv-show --tensor logits.response --sequence 0 out.kv >first
-	kv-show --tensor logits.response --sequence 2 out.kv >third
-	[ -s first ]
+	tensor logits.response - out.kv --sequence 0 >first
+	tensor logits.response - out.kv --sequence 2 >third
 	cmp first third
 }
 
@@ -55,7 +54,9 @@ setup() {
 	grep -Fq '\x00' shown
 	printf ' a\0\377 ' >shorter
 	kv-prefill -f shorter --no-bos -o shorter.kv
-	! cmp -s <(kv-show --tensor logits file.kv) <(kv-show --tensor logits shorter.kv)
+	tensor logits - file.kv >a
+	tensor logits - shorter.kv >b
+	run ! cmp -s a b
 }
 
 @test "JSON Lines: ids, and fields that travel along" {
@@ -86,18 +87,22 @@ setup() {
 	done
 	grep -Eq '(^| )q .*\[[0-9]+, ?2, ?[0-9]+\]' window:2.txt
 	grep -Eq '(^| )q .*\[[0-9]+, ?1, ?[0-9]+\]' last.txt
-	! grep -Eq '^ *([0-9]+ +)?q ' none.txt
+	run ! grep -Eq '(^| )q .*\[' none.txt
 	kv-prefill -p "0123456789" --for snapkv >for.kv
 	kv-prefill -p "0123456789" --queries window:32 >window.kv
-	cmp <(kv-show --tensor q --layer 0 for.kv) <(kv-show --tensor q --layer 0 window.kv)
+	tensor q 0 for.kv >a
+	tensor q 0 window.kv >b
+	cmp a b
 }
 
 @test "only and drop choose what leaves" {
 	kv-prefill -p "some words" --only logits -o logits.kv
 	kv-prefill -p "some words" --drop q,k,v -o dropped.kv
-	cmp <(kv-show --tensor logits logits.kv) <(kv-show --tensor logits dropped.kv)
-	! kv-show --tensor k --layer 0 logits.kv
-	! kv-show --tensor k --layer 0 dropped.kv
+	tensor logits - logits.kv >a
+	tensor logits - dropped.kv >b
+	cmp a b
+	run ! tensor k 0 logits.kv
+	run ! tensor k 0 dropped.kv
 }
 
 @test "the type of keys and values" {
@@ -113,5 +118,7 @@ setup() {
 	kv-prefill --chat -p "hi" -o chat.kv
 	kv-prefill --special -p $'<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n' -o plain.kv
 	kv-show --json chat.kv | grep -q chatml
-	cmp <(kv-show --tensor logits chat.kv) <(kv-show --tensor logits plain.kv)
+	tensor logits - chat.kv >a
+	tensor logits - plain.kv >b
+	cmp a b
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * make_model [options] OUT - write a small random model for tests of the programs: a GGUF file, or with --hf a folder. */
+#include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,6 +15,7 @@ static struct tiny_spec spec = { .arch = "llama", .L = 2, .Hq = 4, .Hkv = 2, .D 
 static const char *type_name = "f32";
 static bool hf;
 static unsigned shards = 1;
+static size_t broken_token = SIZE_MAX;
 
 static const struct kv_opt opts[] = {
 	{ "arch", 0, KV_STRING, &spec.arch, "NAME", "architecture", 0, 0, "llama|qwen2|qwen3" },
@@ -30,9 +33,20 @@ static const struct kv_opt opts[] = {
 	{ "llama3", 0, KV_FLAG, &spec.llama3_scaling, NULL, "Llama 3.1's rotary scaling, original context 32", 0, 0, NULL },
 	{ "hf", 0, KV_FLAG, &hf, NULL, "write a Hugging Face folder", 0, 0, NULL },
 	{ "shards", 0, KV_UINT, &shards, "N", "safetensors files in the folder", 1, 99, NULL },
+	{ "broken-token", 0, KV_SIZE, &broken_token, "ID", "the embedding of this token is not a number", 0, 65535, NULL },
 	{ "seed", 0, KV_U64, &spec.seed, "N", "another model for another number", 0, 0, NULL },
 	{ 0 },
 };
+
+static void
+break_token(struct kv_model *m, size_t id)
+{
+	const struct kv_matrix *w = kv_model_weight(m, 0, KV_EMBED);
+	float *row = (float *)w->data + id * w->cols; /* grown, so f32 and writable */
+
+	for (size_t i = 0; id < w->rows && i < w->cols; i++)
+		row[i] = NAN;
+}
 
 static int
 make(const char *out, struct kv_err *e)
@@ -45,6 +59,8 @@ make(const char *out, struct kv_err *e)
 		return kv_fail(e, KV_EARG, "type '%s' is not known", type_name);
 	spec.interleaved = strcmp(spec.arch, "llama") == 0;
 	if ((rc = tiny_model(&m, &spec, e)) == KV_OK)
+		break_token(&m, broken_token);
+	if (rc == KV_OK)
 		rc = hf ? write_hf(&m, type, shards, out, e) : write_gguf(&m, type, out, e);
 	kv_model_fini(&m);
 	return rc;
