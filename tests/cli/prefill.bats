@@ -29,6 +29,7 @@ setup() {
 }
 
 @test "A, B, A: what a prompt gives does not depend on its neighbours" {
+	needs kv-show
 	kv-prefill -p "the first prompt" -p "something else, longer" -p "the first prompt" -o aba.kv
 	kv-decode -n 6 --ignore-eos --jsonl aba.kv >answers
 	[ "$(wc -l <answers)" -eq 3 ]
@@ -43,6 +44,7 @@ setup() {
 }
 
 @test "bytes of a file are not trimmed; NUL and broken UTF-8 are bytes like others" {
+	needs kv-show
 	printf ' a\0\377 \n\n' >text
 	kv-prefill -f text --no-bos -o file.kv
 	kv-prefill -f - --no-bos -o stdin.kv <text
@@ -81,6 +83,7 @@ setup() {
 }
 
 @test "the queries that are asked for" {
+	needs kv-show
 	for q in window:2 last all none; do
 		kv-prefill -p "0123456789" --queries $q -o $q.kv
 		kv-show $q.kv >$q.txt
@@ -96,6 +99,7 @@ setup() {
 }
 
 @test "only and drop choose what leaves" {
+	needs kv-show
 	kv-prefill -p "some words" --only logits -o logits.kv
 	kv-prefill -p "some words" --drop q,k,v -o dropped.kv
 	tensor logits - logits.kv >a
@@ -115,6 +119,7 @@ setup() {
 }
 
 @test "chat wraps in the model's template, BOS once" {
+	needs kv-show
 	kv-prefill --chat -p "hi" -o chat.kv
 	kv-prefill --special -p $'<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n' -o plain.kv
 	kv-show --json chat.kv | grep -q chatml
