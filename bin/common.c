@@ -24,8 +24,9 @@ static int saved_argc;             /* the command line as it came: kv_opt_parse(
 static char **saved_argv;
 static bool want_help, want_version;
 
-/* Rows a tool may leave out, each with the bit of enum kv_common that brings it; 0: everywhere.  contents: does the value
- * decide what the output says?  Where it goes, what of it, how fast and how chatty do not belong into a result's recipe. */
+/* Rows a tool may leave out, each with the bit of enum kv_common that brings it; 0: everywhere.  contents: does the
+ * value decide what the output says?  Where it goes, what of it, how fast and how chatty do not belong into a result's
+ * recipe. */
 static const struct {
 	unsigned bit;
 	bool contents;
@@ -44,8 +45,8 @@ static const struct {
 	    { "device", 0, KV_STRING, &kv_common.device, "NAME", "auto, cpu, cuda or cuda:N; else $KV_DEVICE", 0, 0,
 		NULL } },
 	{ KV_COMMON_DEVICE, false,
-	    { "threads", 0, KV_UINT, &kv_common.threads, "N", "0: all processors; else $KV_THREADS", 0,
-		MAX_THREADS, NULL } },
+	    { "threads", 0, KV_UINT, &kv_common.threads, "N", "0: all processors; else $KV_THREADS", 0, MAX_THREADS,
+		NULL } },
 	{ KV_COMMON_SEED, true, { "seed", 0, KV_U64, &kv_common.seed, "N", "of the random numbers", 0, 0, NULL } },
 	{ 0, false, { "quiet", 'q', KV_FLAG, &kv_common.quiet, NULL, "no warnings, no progress", 0, 0, NULL } },
 	{ 0, false, { "verbose", 'v', KV_FLAG, &kv_common.verbose, NULL, "say more", 0, 0, NULL } },
@@ -164,7 +165,7 @@ help_text(const struct kv_tool *tool, struct kv_buf *out, struct kv_err *e)
 	return rc;
 }
 
-static void __attribute__((noreturn))
+_Noreturn static void
 misuse(const struct kv_tool *tool)
 {
 	fprintf(stderr, "usage: %s %s\ntry '%s --help'\n", tool->name, tool->usage, tool->name);
@@ -273,7 +274,7 @@ free_at_exit(void)
 }
 
 /* Print the text, free it and leave, with 0 if it arrived. */
-static void __attribute__((noreturn))
+_Noreturn static void
 print_and_leave(struct kv_buf *text)
 {
 	struct kv_err e = { 0 };
@@ -379,8 +380,12 @@ void
 kv_start(struct kv_io *io, char *const *files, bool no_output, const char *skip)
 {
 	struct kv_pipe_options o = {
-		.files = files, .output = kv_common.output, .no_output = no_output,
-		.only = kv_common.only, .drop = kv_common.drop, .skip = skip,
+		.files = files,
+		.output = kv_common.output,
+		.no_output = no_output,
+		.only = kv_common.only,
+		.drop = kv_common.drop,
+		.skip = skip,
 	};
 
 	*io = (struct kv_io){ 0 };

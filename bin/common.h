@@ -41,7 +41,8 @@ struct kv_common_values {
 };
 extern struct kv_common_values kv_common;
 
-/* Parses; leaves with 0 on --help and --version, with 2 on misuse.  Returns the new argc: argv[1..] are the operands. */
+/* Parses; leaves with 0 on --help and --version, with 2 on misuse.  Returns the new argc: argv[1..] are the operands.
+ */
 int kv_options(int argc, char **argv, const struct kv_tool *tool);
 /* "kv-score: WHY" and the usage to standard error; exits with 2. */
 void kv_usage(const struct kv_tool *tool, const char *fmt, ...) __attribute__((noreturn, format(printf, 2, 3)));
@@ -52,8 +53,8 @@ const char *kv_need_model(const struct kv_tool *tool);
 
 /* Messages to standard error, prefixed with the program's name. */
 void kv_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-void kv_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));    /* only with --verbose */
-void kv_progress(const char *what, size_t done, size_t total);               /* a terminal only, after a second */
+void kv_note(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* only with --verbose */
+void kv_progress(const char *what, size_t done, size_t total);            /* a terminal only, after a second */
 void kv_progress_end(void);
 
 /* A filter's inputs (operands), output and device. */
@@ -72,8 +73,10 @@ int kv_finish(struct kv_io *io, int rc);
 
 /* The exit for programs without a pipe: prints e's sentence for a fault; quiet for KV_EPIPE. */
 int kv_report(int rc, const struct kv_err *e);
-/* Our history entry, new reference: METHOD and the options that decide what the output says.  Input files, output, --only, --drop,
- * --threads and the like are left out, so that the same results are the same bytes however the work was cut into steps. */
+/* Our history entry, new reference: METHOD and the options that decide what the output says.  Input files, output,
+ * --only, --drop,
+ * --threads and the like are left out, so that the same results are the same bytes however the work was cut into steps.
+ */
 json_t *kv_history(void);
 
 #endif

@@ -22,20 +22,24 @@ static struct {
 
 static const struct kv_opt opts[] = {
 	{ "max-tokens", 'n', KV_SIZE, &o.n, "TOKENS", "longest answer", 0, INT32_MAX, NULL },
-	{ "temperature", 0, KV_DOUBLE, &o.sampler.temperature, "T", "0 always takes the likeliest token", 0, 1000, NULL },
-	{ "top-k", 0, KV_SIZE, &o.sampler.top_k, "K", "choose among the K likeliest; 0: all", 0, INT32_MAX, NULL },
-	{ "top-p", 0, KV_DOUBLE, &o.sampler.top_p, "P", "choose among the likeliest that sum to P; 1: all", 1e-9, 1, NULL },
-	{ "min-p", 0, KV_DOUBLE, &o.sampler.min_p, "P", "drop what is less likely than P times the likeliest; 0: nothing", 0, 1,
+	{ "temperature", 0, KV_DOUBLE, &o.sampler.temperature, "T", "0 always takes the likeliest token", 0, 1000,
 	    NULL },
+	{ "top-k", 0, KV_SIZE, &o.sampler.top_k, "K", "choose among the K likeliest; 0: all", 0, INT32_MAX, NULL },
+	{ "top-p", 0, KV_DOUBLE, &o.sampler.top_p, "P", "choose among the likeliest that sum to P; 1: all", 1e-9, 1,
+	    NULL },
+	{ "min-p", 0, KV_DOUBLE, &o.sampler.min_p, "P",
+	    "drop what is less likely than P times the likeliest; 0: nothing", 0, 1, NULL },
 	{ "ignore-eos", 0, KV_FLAG, &o.ignore_eos, NULL, "go on behind the model's end tokens", 0, 0, NULL },
 	{ "prompt", 'p', KV_STRING, &o.prompt, "TEXT", "a turn to append before the answer", 0, 0, NULL },
 	{ "file", 'f', KV_STRING, &o.prompt_file, "FILE", "the same from a file", 0, 0, NULL },
-	{ "prompt-field", 0, KV_STRING, &o.prompt_field, "NAME", "the same from this attribute of each sequence", 0, 0, NULL },
+	{ "prompt-field", 0, KV_STRING, &o.prompt_field, "NAME", "the same from this attribute of each sequence", 0, 0,
+	    NULL },
 	{ "chat", 0, KV_FLAG, &o.chat, NULL, "wrap the turn in the conversation's template", 0, 0, NULL },
-	{ "chat-template", 0, KV_STRING, &o.chat_template, "NAME", "template to use, else the prompt's or the model's; implies --chat",
-	    0, 0, NULL },
+	{ "chat-template", 0, KV_STRING, &o.chat_template, "NAME",
+	    "template to use, else the prompt's or the model's; implies --chat", 0, 0, NULL },
 	{ "special", 0, KV_FLAG, &o.special, NULL, "special tokens written in texts become those tokens", 0, 0, NULL },
-	{ "nll", 0, KV_STRING, &o.nll_file, "FILE", "print -ln p of this continuation instead of answering", 0, 0, NULL },
+	{ "nll", 0, KV_STRING, &o.nll_file, "FILE", "print -ln p of this continuation instead of answering", 0, 0,
+	    NULL },
 	{ "nll-field", 0, KV_STRING, &o.nll_field, "NAME", "the same for this attribute of each sequence", 0, 0, NULL },
 	{ "jsonl", 0, KV_FLAG, &o.jsonl, NULL, "print a JSON object per sequence", 0, 0, NULL },
 	{ 0 },
@@ -126,11 +130,14 @@ check_model(const struct run *r, const char *input, struct kv_err *e)
 	if (rc < 0)
 		goto done;
 	if (c.L != m->L || c.Hq != m->Hq || c.Hkv != m->Hkv || c.D != m->D || c.vocab != m->vocab)
-		rc = kv_fail(e, KV_EMODEL, "wrong model for this cache: it is from %s (%zu layers, %zu/%zu heads of %zu, vocabulary "
-		    "%zu), %s is %s (%zu, %zu/%zu of %zu, %zu)", c.name, c.L, c.Hq, c.Hkv, c.D, c.vocab, kv_common.model, m->name,
-		    m->L, m->Hq, m->Hkv, m->D, m->vocab);
+		rc = kv_fail(e, KV_EMODEL,
+		    "wrong model for this cache: it is from %s (%zu layers, %zu/%zu heads of %zu, vocabulary "
+		    "%zu), %s is %s (%zu, %zu/%zu of %zu, %zu)",
+		    c.name, c.L, c.Hq, c.Hkv, c.D, c.vocab, kv_common.model, m->name, m->L, m->Hq, m->Hkv, m->D,
+		    m->vocab);
 	else if (c.fingerprint[0] != '\0' && m->fingerprint[0] != '\0' && strcmp(c.fingerprint, m->fingerprint) != 0)
-		rc = kv_fail(e, KV_EMODEL, "wrong model for this cache: it is from %s with weights %s, %s is %s with weights %s", c.name,
+		rc = kv_fail(e, KV_EMODEL,
+		    "wrong model for this cache: it is from %s with weights %s, %s is %s with weights %s", c.name,
 		    c.fingerprint, kv_common.model, m->name, m->fingerprint);
 done:
 	if (rc < 0)
@@ -151,8 +158,8 @@ open_writer(struct run *r, struct kv_err *e)
 		return rc;
 	if ((entry = kv_history()) == NULL)
 		return kv_no_memory(e, 1);
-	rc = kv_writer_header(r->writer, kv_pipe_model(r->io.pipe), json_object_get(kv_pipe_header(r->io.pipe), "history"), entry,
-	    e);
+	rc = kv_writer_header(
+	    r->writer, kv_pipe_model(r->io.pipe), json_object_get(kv_pipe_header(r->io.pipe), "history"), entry, e);
 	json_decref(entry);
 	return rc;
 }
@@ -206,7 +213,8 @@ attribute(const struct kv_sequence *seq, const char *name, const char **text, si
 	return KV_OK;
 }
 
-/* Text behind the prompt: encoded as it would be there, not as a text of its own (SentencePiece puts a space before those). */
+/* Text behind the prompt: encoded as it would be there, not as a text of its own (SentencePiece puts a space before
+ * those). */
 static int
 encode_behind(const struct run *r, const struct kv_sequence *seq, const char *text, size_t bytes, struct kv_ids *ids,
     struct kv_err *e)
@@ -252,10 +260,11 @@ encode_turn(struct run *r, const struct kv_sequence *seq, struct kv_err *e)
 	if (!o.chat)
 		return encode_behind(r, seq, text, bytes, &r->turn_ids, e);
 	if (chat == NULL)
-		return kv_fail(e, KV_EMODEL, "no chat template that is known here; choose one with --chat-template %s", kv_chat_names);
+		return kv_fail(e, KV_EMODEL, "no chat template that is known here; choose one with --chat-template %s",
+		    kv_chat_names);
 	/* a prompt that was wrapped ends where the assistant begins: that turn has to be closed */
-	return kv_chat_encode(chat, r->tokenizer, "", text, bytes, false, prompt_chat != NULL, o.special ? KV_ENCODE_SPECIAL : 0,
-	    &r->turn_ids, e);
+	return kv_chat_encode(chat, r->tokenizer, "", text, bytes, false, prompt_chat != NULL,
+	    o.special ? KV_ENCODE_SPECIAL : 0, &r->turn_ids, e);
 }
 
 static int
@@ -307,7 +316,8 @@ load_layer(struct run *r, const struct kv_step *s, struct kv_err *e)
 	if ((size_t)s->layer != r->layers)
 		rc = kv_fail(e, KV_EFORMAT, "expected layer %zu: the cache is incomplete", r->layers);
 	else if (r->layers > 0 && x.next_position != r->next_position)
-		rc = kv_fail(e, KV_EFORMAT, "next position %zu here, %zu in the layers before", x.next_position, r->next_position);
+		rc = kv_fail(e, KV_EFORMAT, "next position %zu here, %zu in the layers before", x.next_position,
+		    r->next_position);
 	else
 		rc = kv_cache_set(r->cache, r->layers, x.k->data, x.v->data, x.offset, e);
 	r->next_position = x.next_position;
@@ -331,7 +341,8 @@ first_logits(struct run *r, const struct kv_step *s, struct kv_err *e)
 	if (r->turn_ids.n > 0)
 		return kv_extend(r->cache, r->turn_ids.v, r->turn_ids.n, r->logits, 1, NULL, e);
 	if (t == NULL)
-		return kv_fail(e, KV_EFORMAT, "no logits, from which the first token is chosen: kv-prefill writes them, --only or --drop "
+		return kv_fail(e, KV_EFORMAT,
+		    "no logits, from which the first token is chosen: kv-prefill writes them, --only or --drop "
 		    "may have left them out; or append a turn with -p TEXT");
 	if ((rc = kv_tensor_expect(t, KVK_F32, "vocab", &V, e)) == KV_OK)
 		memcpy(r->logits, t->data, V * sizeof *r->logits);
@@ -342,9 +353,16 @@ static int
 continue_cache(struct run *r, const struct kv_sequence *seq, struct kv_answer_facts *f, struct kv_err *e)
 {
 	struct kv_generation g = {
-		.sampler = o.sampler, .stream = seq->number, .cfg = &r->model.cfg, .max_tokens = o.n,
-		.stops = r->model.vocab.stops, .n_stops = o.ignore_eos ? 0 : r->model.vocab.n_stops,
-		.feed_last = r->writer != NULL, .tap = kv_answer_tap(r->answers), .token = kv_answer_token, .ctx = r->answers,
+		.sampler = o.sampler,
+		.stream = seq->number,
+		.cfg = &r->model.cfg,
+		.max_tokens = o.n,
+		.stops = r->model.vocab.stops,
+		.n_stops = o.ignore_eos ? 0 : r->model.vocab.n_stops,
+		.feed_last = r->writer != NULL,
+		.tap = kv_answer_tap(r->answers),
+		.token = kv_answer_token,
+		.ctx = r->answers,
 	};
 	enum kv_stop why;
 	int rc;
@@ -357,8 +375,8 @@ continue_cache(struct run *r, const struct kv_sequence *seq, struct kv_answer_fa
 	} else if ((rc = kv_generate(r->cache, &g, r->logits, &why, e)) == KV_OK) {
 		f->stop = kv_stop_names[why];
 		if (why == KV_STOP_CONTEXT)
-			kv_warn("sequence %zu: the answer stops where the model's context of %zu tokens ends", seq->number,
-			    r->model.cfg.context);
+			kv_warn("sequence %zu: the answer stops where the model's context of %zu tokens ends",
+			    seq->number, r->model.cfg.context);
 	}
 	f->next_position = kv_cache_position(r->cache);
 	return rc;
@@ -371,8 +389,8 @@ answer(struct run *r, const struct kv_step *s, struct kv_err *e)
 	int rc;
 
 	if (r->cache == NULL || r->layers != r->model.cfg.L)
-		return kv_fail(e, KV_EFORMAT, "%zu of the model's %zu layers are there: the cache is incomplete", r->layers,
-		    r->model.cfg.L);
+		return kv_fail(e, KV_EFORMAT, "%zu of the model's %zu layers are there: the cache is incomplete",
+		    r->layers, r->model.cfg.L);
 	kv_cache_seek(r->cache, r->next_position);
 	f.kept_bytes = kv_cache_bytes(r->cache);
 	if ((rc = first_logits(r, s, e)) == KV_OK && (rc = kv_answer_begin(r->answers, s->seq, e)) == KV_OK &&

@@ -29,15 +29,18 @@ static const struct kv_opt opts[] = {
 	{ "tokens-file", 0, KV_LIST, &o.token_files, "FILE", "a file of token ids that is one prompt", 0, 0, NULL },
 	{ "jsonl", 0, KV_LIST, &o.jsonl, "FILE", "JSON Lines, a prompt per line", 0, 0, NULL },
 	{ "field", 0, KV_STRING, &o.field, "NAME", "field of a line that holds the prompt", 0, 0, NULL },
-	{ "id-field", 0, KV_STRING, &o.id_field, "NAME", "field that holds the id; else prompts are counted from 0", 0, 0, NULL },
+	{ "id-field", 0, KV_STRING, &o.id_field, "NAME", "field that holds the id; else prompts are counted from 0", 0,
+	    0, NULL },
 	{ "chat", 0, KV_FLAG, &o.chat, NULL, "wrap texts as the user's turn of a conversation", 0, 0, NULL },
-	{ "chat-template", 0, KV_STRING, &o.chat_template, "NAME", "template to use, else the model's own; implies --chat", 0, 0,
-	    NULL },
+	{ "chat-template", 0, KV_STRING, &o.chat_template, "NAME",
+	    "template to use, else the model's own; implies --chat", 0, 0, NULL },
 	{ "system", 0, KV_STRING, &o.system, "TEXT", "system message; else the template's own", 0, 0, NULL },
-	{ "special", 0, KV_FLAG, &o.special, NULL, "special tokens written in the text become those tokens", 0, 0, NULL },
+	{ "special", 0, KV_FLAG, &o.special, NULL, "special tokens written in the text become those tokens", 0, 0,
+	    NULL },
 	{ "no-bos", 0, KV_FLAG, &o.no_bos, NULL, "no beginning-of-sequence token", 0, 0, NULL },
 	{ "queries", 0, KV_STRING, &o.queries, "WHICH", "queries to write: window:N, last, all, none", 0, 0, NULL },
-	{ "for", 0, KV_STRING, &o.method, "METHOD", "write the queries that this method of kv-score wants", 0, 0, NULL },
+	{ "for", 0, KV_STRING, &o.method, "METHOD", "write the queries that this method of kv-score wants", 0, 0,
+	    NULL },
 	{ "dtype", 0, KV_STRING, &o.dtype, "TYPE", "of keys and values", 0, 0, "f16|bf16|f32" },
 	{ 0 },
 };
@@ -97,7 +100,7 @@ parse_queries(const char *s, struct queries *q)
 	return *end == '\0' && errno == 0 && q->window > 0 && q->window <= INT32_MAX;
 }
 
-static void __attribute__((noreturn))
+_Noreturn static void
 unknown_method(void)
 {
 	struct kv_buf b = { 0 };
@@ -175,7 +178,9 @@ static int
 encode_prompts(struct run *r, struct kv_err *e)
 {
 	struct kv_prompt_coding c = {
-		.system = o.system, .vocab = r->model.cfg.vocab, .context = r->model.cfg.context,
+		.system = o.system,
+		.vocab = r->model.cfg.vocab,
+		.context = r->model.cfg.context,
 		.flags = (o.no_bos ? 0 : KV_ENCODE_BOS) | (o.special ? KV_ENCODE_SPECIAL : 0),
 	};
 	int rc;
@@ -186,7 +191,8 @@ encode_prompts(struct run *r, struct kv_err *e)
 		if (o.chat && r->chat == NULL && r->model.vocab.chat_template != NULL)
 			r->chat = kv_chat_recognise(r->model.vocab.chat_template);
 		if (o.chat && r->chat == NULL)
-			return kv_fail(e, KV_EMODEL, "%s: no chat template that is known here; choose one with --chat-template %s",
+			return kv_fail(e, KV_EMODEL,
+			    "%s: no chat template that is known here; choose one with --chat-template %s",
 			    kv_common.model, kv_chat_names);
 	}
 	c.tokenizer = r->tokenizer;
@@ -197,8 +203,8 @@ encode_prompts(struct run *r, struct kv_err *e)
 /* ---- the stream */
 
 static int
-put(struct run *r, const char *what, size_t layer, enum kvk_type type, const char *axes, const size_t *shape, const void *data,
-    json_t *attrs, struct kv_err *e)
+put(struct run *r, const char *what, size_t layer, enum kvk_type type, const char *axes, const size_t *shape,
+    const void *data, json_t *attrs, struct kv_err *e)
 {
 	struct kv_tensor t = { 0 };
 	int rc = kv_tensor_init(&t, what, (int)layer, type, axes, shape, e);
@@ -242,15 +248,17 @@ emit_layer(void *ctx, const struct kv_layer_view *view, struct kv_err *e)
 
 	if (r->count > 0) {
 		if ((rc = get_queries(r, view, e)) < 0 ||
-		    (rc = put(r, "q", view->layer, KVK_F32, "head query dim", (size_t[]){ c->Hq, r->count, c->D }, r->q, r->q_attrs,
-			 e)) < 0)
+		    (rc = put(r, "q", view->layer, KVK_F32, "head query dim", (size_t[]){ c->Hq, r->count, c->D }, r->q,
+			 r->q_attrs, e)) < 0)
 			return rc;
 	}
 	if ((rc = get(r, r->k, r->dtype, view->k, n, e)) < 0 || (rc = get(r, r->v, r->dtype, view->v, n, e)) < 0)
 		return rc;
-	rc = put(r, "k", view->layer, r->dtype, "kv_head token dim", (size_t[]){ c->Hkv, view->T, c->D }, r->k, NULL, e);
+	rc =
+	    put(r, "k", view->layer, r->dtype, "kv_head token dim", (size_t[]){ c->Hkv, view->T, c->D }, r->k, NULL, e);
 	if (rc == KV_OK)
-		rc = put(r, "v", view->layer, r->dtype, "kv_head token dim", (size_t[]){ c->Hkv, view->T, c->D }, r->v, NULL, e);
+		rc = put(r, "v", view->layer, r->dtype, "kv_head token dim", (size_t[]){ c->Hkv, view->T, c->D }, r->v,
+		    NULL, e);
 	kv_progress("layers", r->done * c->L + view->layer + 1, r->prompts.n * c->L);
 	return rc;
 }

@@ -178,8 +178,9 @@ static json_t *
 own_keys(const struct kv_answers *a, const struct kv_answer_facts *f)
 {
 	json_t *o = json_pack("{s:s, s:o, s:o, s:I, s:I, s:I, s:I}", "id", id_of(a), "response",
-	    kv_json_text(a->text.data, a->text.n), "tokens", ids_json(&a->ids), "n_tokens", (json_int_t)a->ids.n, "next_position",
-	    (json_int_t)f->next_position, "kept_entries", (json_int_t)f->kept_entries, "kept_bytes", (json_int_t)f->kept_bytes);
+	    kv_json_text(a->text.data, a->text.n), "tokens", ids_json(&a->ids), "n_tokens", (json_int_t)a->ids.n,
+	    "next_position", (json_int_t)f->next_position, "kept_entries", (json_int_t)f->kept_entries, "kept_bytes",
+	    (json_int_t)f->kept_bytes);
 
 	if (o != NULL && f->stop != NULL)
 		json_object_set_new(o, "stop", json_string(f->stop));
@@ -201,7 +202,8 @@ finish_json(struct kv_answers *a, const struct kv_answer_facts *f, struct kv_err
 
 	if (all == NULL || own == NULL)
 		goto done;
-	json_object_foreach(json_object_get(a->map, "attributes"), key, value) {
+	json_object_foreach(json_object_get(a->map, "attributes"), key, value)
+	{
 		if (json_object_get(own, key) == NULL) {
 			json_object_set(all, key, value);
 			continue;
@@ -231,8 +233,8 @@ static int
 finish_nll(struct kv_answers *a, const struct kv_answer_facts *f, struct kv_err *e)
 {
 	struct kv_buf b = { 0 };
-	int rc = kv_buf_printf(&b, e, "%s\t%zu\t%.9g\t%.9g\n", id_of(a), a->ids.n, f->nll,
-	    a->ids.n > 0 ? f->nll / (double)a->ids.n : 0);
+	int rc = kv_buf_printf(
+	    &b, e, "%s\t%zu\t%.9g\t%.9g\n", id_of(a), a->ids.n, f->nll, a->ids.n > 0 ? f->nll / (double)a->ids.n : 0);
 
 	if (rc == KV_OK)
 		rc = print(a, &b, e);

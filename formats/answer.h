@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Answers on their way out: as text while they grow, as a JSON object or a table row per sequence, as a stream, or two of these.
+ * Answers on their way out: as text while they grow, as a JSON object or a table row per sequence, as a stream, or two
+ * of these.
  */
 #ifndef KV_ANSWER_H
 #define KV_ANSWER_H
@@ -10,7 +11,8 @@
 
 enum kv_answer_kind {
 	KV_ANSWER_NONE, /* only the stream */
-	KV_ANSWER_TEXT, /* as it grows, whole characters only; a newline behind each answer, a line "--- ID" before all but the first */
+	KV_ANSWER_TEXT, /* as it grows, whole characters only; a newline behind each answer, a line "--- ID" before all
+			   but the first */
 	KV_ANSWER_JSON, /* JSON Lines */
 	KV_ANSWER_NLL,  /* TSV with a heading: id, n_tokens, nll, nll_per_token */
 };
@@ -30,7 +32,8 @@ int kv_answers_new(struct kv_answers **out, const struct kv_answer_options *o, s
 void kv_answers_free(struct kv_answers *a);
 
 int kv_answer_begin(struct kv_answers *a, const struct kv_sequence *seq, struct kv_err *e);
-/* For struct kv_generation: its token function (ctx is the struct kv_answers), and its tap (NULL when no stream is written). */
+/* For struct kv_generation: its token function (ctx is the struct kv_answers), and its tap (NULL when no stream is
+ * written). */
 int kv_answer_token(void *ctx, int32_t id, bool end, const float *logits, struct kv_err *e);
 const struct kv_extend_tap *kv_answer_tap(struct kv_answers *a);
 
@@ -43,7 +46,8 @@ struct kv_answer_facts {
 	size_t kept_entries;   /* of the cache that was read, over all layers and heads */
 	size_t kept_bytes;     /* of their keys and values */
 };
-/* JSON: the attributes of the sequence, then our own keys; an attribute whose name is one of ours comes out as "attributes.NAME". */
+/* JSON: the attributes of the sequence, then our own keys; an attribute whose name is one of ours comes out as
+ * "attributes.NAME". */
 int kv_answer_finish(struct kv_answers *a, const struct kv_answer_facts *f, struct kv_err *e);
 
 #endif

@@ -29,7 +29,8 @@ expect_finite(const struct kv_tensor *t, struct kv_err *e)
 {
 	if (all_finite(t))
 		return KV_OK;
-	return kv_fail(e, KV_EFAIL, "%s has values that are not finite: too large for %s? kv-prefill --dtype bf16 has the range of f32",
+	return kv_fail(e, KV_EFAIL,
+	    "%s has values that are not finite: too large for %s? kv-prefill --dtype bf16 has the range of f32",
 	    t->name, t->type_name);
 }
 
@@ -56,7 +57,8 @@ read_offset(struct kv_layer_cache *x, const struct kv_tensor *offset, size_t Hkv
 
 	for (size_t g = 0; g <= Hkv; g++) {
 		if (o[g] < (g > 0 ? o[g - 1] : 0) || (g == 0 && o[0] != 0))
-			return kv_fail(e, KV_EFORMAT, "offset %zu is %d, expected 0 and then ascending numbers", g, (int)o[g]);
+			return kv_fail(
+			    e, KV_EFORMAT, "offset %zu is %d, expected 0 and then ascending numbers", g, (int)o[g]);
 		x->offset[g] = (size_t)o[g];
 	}
 	if (x->offset[Hkv] != entries)
@@ -73,7 +75,8 @@ check_index(const struct kv_layer_cache *x, const struct kv_tensor *index, size_
 		for (size_t i = x->offset[g]; i < x->offset[g + 1]; i++)
 			if (p[i] < 0 || (size_t)p[i] >= x->next_position || (i > x->offset[g] && p[i] <= p[i - 1]))
 				return kv_fail(e, KV_EFORMAT,
-				    "index of head %zu: %d is no ascending position below %zu", g, (int)p[i], x->next_position);
+				    "index of head %zu: %d is no ascending position below %zu", g, (int)p[i],
+				    x->next_position);
 	return KV_OK;
 }
 
@@ -86,7 +89,8 @@ read_evicted(struct kv_layer_cache *x, const struct kv_step *s, const struct kv_
 	int rc;
 
 	if (index == NULL || offset == NULL)
-		return kv_fail(e, KV_EFORMAT, "%s is missing beside k: where do the entries belong?", index ? "offset" : "index");
+		return kv_fail(
+		    e, KV_EFORMAT, "%s is missing beside k: where do the entries belong?", index ? "offset" : "index");
 	if ((rc = kv_tensor_expect(x->k, KVK_N_TYPES, "entry dim", shape, e)) < 0 ||
 	    (rc = kv_tensor_expect(x->v, x->k->type, "entry dim", shape, e)) < 0 ||
 	    (rc = kv_tensor_expect(index, KVK_I32, "entry", &entries, e)) < 0 ||
@@ -109,7 +113,8 @@ kv_layer_cache_read(struct kv_layer_cache *x, const struct kv_step *s, const str
 
 	*x = (struct kv_layer_cache){ .k = kv_step_find(s, "k"), .v = kv_step_find(s, "v") };
 	if (x->k == NULL || x->v == NULL)
-		return kv_fail(e, KV_EFORMAT, "no %s: kv-prefill writes it, --only or --drop may have left it out", x->k ? "v" : "k");
+		return kv_fail(e, KV_EFORMAT, "no %s: kv-prefill writes it, --only or --drop may have left it out",
+		    x->k ? "v" : "k");
 	if ((x->offset = kv_alloc(c->Hkv + 1, sizeof *x->offset, e)) == NULL)
 		return KV_EMEM;
 	rc = x->k->n_axes == 2 ? read_evicted(x, s, c, e) : read_whole(x, s->seq, c, e);

@@ -14,8 +14,8 @@ struct kv_layer_cache {
 	bool evicted;
 };
 
-/* Fails: KV_EFORMAT (no k or v, an index without offset, an index that does not ascend), KV_ESHAPE (sizes that do not fit c or each
- * other), KV_EFAIL (a key or value that is not finite). */
+/* Fails: KV_EFORMAT (no k or v, an index without offset, an index that does not ascend), KV_ESHAPE (sizes that do not
+ * fit c or each other), KV_EFAIL (a key or value that is not finite). */
 int kv_layer_cache_read(struct kv_layer_cache *x, const struct kv_step *s, const struct kv_config *c, struct kv_err *e);
 void kv_layer_cache_fini(struct kv_layer_cache *x);
 

@@ -54,7 +54,8 @@ set_whole(const struct kv_opt *o, const char *s, struct kv_err *e)
 	/* strtoull takes spaces and signs; a count has neither */
 	if (!isdigit((unsigned char)*s) || *end != '\0' || errno == ERANGE || (double)v < min || (double)v > max ||
 	    (o->kind == KV_SIZE && v > INT64_MAX))
-		return kv_fail(e, KV_EARG, "--%s: expected a whole number from %.0f to %.0f, got '%s'", o->name, min, max, s);
+		return kv_fail(
+		    e, KV_EARG, "--%s: expected a whole number from %.0f to %.0f, got '%s'", o->name, min, max, s);
 	if (o->kind == KV_UINT)
 		*(unsigned *)o->to = (unsigned)v;
 	else if (o->kind == KV_SIZE)
@@ -74,7 +75,8 @@ set_double(const struct kv_opt *o, const char *s, struct kv_err *e)
 	if (end == s || isspace((unsigned char)*s) || *end != '\0' || !isfinite(v))
 		return kv_fail(e, KV_EARG, "--%s: expected a number, got '%s'", o->name, s);
 	if (ranged && (v < o->min || v > o->max))
-		return kv_fail(e, KV_EARG, "--%s: expected a number from %g to %g, got '%s'", o->name, o->min, o->max, s);
+		return kv_fail(
+		    e, KV_EARG, "--%s: expected a number from %g to %g, got '%s'", o->name, o->min, o->max, s);
 	*(double *)o->to = v;
 	return KV_OK;
 }
@@ -259,7 +261,8 @@ help_default(const struct kv_opt *o, struct kv_buf *out, struct kv_err *e)
 		return KV_OK;
 	switch (o->kind) {
 	case KV_UINT: return kv_buf_printf(out, e, " (default %u)", *(unsigned *)o->to);
-	case KV_SIZE: return *(size_t *)o->to > INT64_MAX ? KV_OK : kv_buf_printf(out, e, " (default %zu)", *(size_t *)o->to);
+	case KV_SIZE:
+		return *(size_t *)o->to > INT64_MAX ? KV_OK : kv_buf_printf(out, e, " (default %zu)", *(size_t *)o->to);
 	case KV_U64: return kv_buf_printf(out, e, " (default %llu)", (unsigned long long)*(uint64_t *)o->to);
 	case KV_DOUBLE: return kv_buf_printf(out, e, " (default %g)", *(double *)o->to);
 	case KV_STRING:

@@ -32,21 +32,21 @@ struct kv_opt {
 	char letter;      /* 0: none */
 	enum kv_opt_kind kind;
 	void *to;
-	const char *arg;  /* "TOKENS"; NULL for flags */
-	const char *help; /* one line, lower case */
-	double min, max;  /* range of numbers when max > min; inclusive */
+	const char *arg;     /* "TOKENS"; NULL for flags */
+	const char *help;    /* one line, lower case */
+	double min, max;     /* range of numbers when max > min; inclusive */
 	const char *choices; /* "auto|cpu|cuda" for KV_STRING: anything else is refused; NULL: any */
 };
 
-/* Parse argv by the tables (NULL-terminated array of tables).  Operands move to the front of argv[1..]; *argc becomes 1 + their
- * number, argv[*argc] = NULL.  Fails: KV_EARG with a sentence for the user. */
+/* Parse argv by the tables (NULL-terminated array of tables).  Operands move to the front of argv[1..]; *argc becomes 1
+ * + their number, argv[*argc] = NULL.  Fails: KV_EARG with a sentence for the user. */
 int kv_opt_parse(const struct kv_opt *const *tables, int *argc, char **argv, struct kv_err *e);
 
 /* The same walk for another purpose: fn sees every option as its row and its text (NULL for flags), every operand with
  * o NULL, in order; a value below KV_OK from it ends the walk. */
 typedef int (*kv_opt_fn)(void *ctx, const struct kv_opt *o, const char *text, struct kv_err *e);
-int kv_opt_walk(const struct kv_opt *const *tables, int argc, char *const *argv, kv_opt_fn fn, void *ctx,
-    struct kv_err *e);
+int kv_opt_walk(
+    const struct kv_opt *const *tables, int argc, char *const *argv, kv_opt_fn fn, void *ctx, struct kv_err *e);
 
 /* Help lines for one table, each "  -w, --window TOKENS   text (default 32)". */
 int kv_opt_help(const struct kv_opt *table, struct kv_buf *out, struct kv_err *e);

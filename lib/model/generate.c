@@ -53,8 +53,8 @@ kv_generate(struct kv_cache *c, const struct kv_generation *g, float *logits, en
 
 /* Token j of ids, at position first + j, was due under row j - at of logits. */
 static int
-follow_rows(const struct kv_generation *g, const int32_t *ids, size_t first, size_t at, size_t rows, const float *logits,
-    double *nll, struct kv_err *e)
+follow_rows(const struct kv_generation *g, const int32_t *ids, size_t first, size_t at, size_t rows,
+    const float *logits, double *nll, struct kv_err *e)
 {
 	size_t V = g->cfg->vocab;
 	int rc;
@@ -63,8 +63,8 @@ follow_rows(const struct kv_generation *g, const int32_t *ids, size_t first, siz
 		double p = kv_log_prob(logits, V, ids[j]);
 
 		if (!isfinite(p))
-			return kv_fail(e, KV_EFAIL, "position %zu: the logarithm of token %d's probability is %g", first + j,
-			    (int)ids[j], p);
+			return kv_fail(e, KV_EFAIL, "position %zu: the logarithm of token %d's probability is %g",
+			    first + j, (int)ids[j], p);
 		*nll -= p;
 		if ((rc = g->token(g->ctx, ids[j], is_stop(g, ids[j]), logits, e)) < 0)
 			return rc;
@@ -82,8 +82,8 @@ kv_follow(struct kv_cache *c, const struct kv_generation *g, const int32_t *ids,
 
 	*nll = 0;
 	if (g->cfg->context > 0 && (n > g->cfg->context || first > g->cfg->context - n))
-		return kv_fail(e, KV_ESHAPE, "%zu tokens behind position %zu reach beyond the model's context of %zu", n, first,
-		    g->cfg->context);
+		return kv_fail(e, KV_ESHAPE, "%zu tokens behind position %zu reach beyond the model's context of %zu",
+		    n, first, g->cfg->context);
 	if (n == 0)
 		return KV_OK;
 	if ((block = kv_alloc(FOLLOW_ROWS * g->cfg->vocab, sizeof *block, e)) == NULL)

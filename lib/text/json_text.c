@@ -15,7 +15,7 @@ kv_json_text(const char *bytes, size_t n)
 	utf8proc_ssize_t m;
 	int rc = kv_buf_reserve(&b, n, NULL);
 
-	for (size_t i = 0; rc == KV_OK && i < n; i += m > 0 ? (size_t)m : 1) {
+	for (size_t i = 0; rc == KV_OK && i<n; i += m> 0 ? (size_t)m : 1) {
 		m = utf8proc_iterate(s + i, (utf8proc_ssize_t)(n - i), &point);
 		rc = m > 0 ? kv_buf_add(&b, bytes + i, (size_t)m, NULL) : kv_buf_add(&b, "\xef\xbf\xbd", 3, NULL);
 	}

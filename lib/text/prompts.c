@@ -205,7 +205,8 @@ kv_prompts_add_jsonl(struct kv_prompts *p, const char *path, const char *field, 
 
 	if (rc < 0)
 		goto done;
-	for (const char *line = b.data, *stop = line + b.n, *end; line != NULL && line < stop; line = end + 1, number++) {
+	for (const char *line = b.data, *stop = line + b.n, *end; line != NULL && line < stop;
+	     line = end + 1, number++) {
 		if ((end = memchr(line, '\n', (size_t)(stop - line))) == NULL)
 			end = stop;
 		if (line + strspn(line, " \t\r") >= end)
@@ -232,7 +233,8 @@ encode_one(struct kv_prompt *x, const struct kv_prompt_coding *c, struct kv_err 
 	/* an empty turn has no text to ask about, though its markup would be tokens */
 	if (x->text != NULL && x->bytes > 0) {
 		if (c->chat != NULL)
-			rc = kv_chat_encode(c->chat, c->tokenizer, c->system, x->text, x->bytes, true, false, c->flags, &x->ids, e);
+			rc = kv_chat_encode(
+			    c->chat, c->tokenizer, c->system, x->text, x->bytes, true, false, c->flags, &x->ids, e);
 		else
 			rc = kv_encode(c->tokenizer, x->text, x->bytes, c->flags, &x->ids, e);
 	}
@@ -241,12 +243,12 @@ encode_one(struct kv_prompt *x, const struct kv_prompt_coding *c, struct kv_err 
 	if (x->ids.n == 0)
 		return kv_fail(e, KV_EARG, "the prompt is empty");
 	if (c->context > 0 && x->ids.n > c->context)
-		return kv_fail(e, KV_EARG, "the prompt has %zu tokens, the model's context ends at %zu: shorten it", x->ids.n,
-		    c->context);
+		return kv_fail(e, KV_EARG, "the prompt has %zu tokens, the model's context ends at %zu: shorten it",
+		    x->ids.n, c->context);
 	for (size_t i = 0; i < x->ids.n; i++)
 		if (x->ids.v[i] < 0 || (size_t)x->ids.v[i] >= c->vocab)
-			return kv_fail(e, KV_EARG, "token id %d at position %zu is outside the vocabulary of %zu", (int)x->ids.v[i],
-			    i, c->vocab);
+			return kv_fail(e, KV_EARG, "token id %d at position %zu is outside the vocabulary of %zu",
+			    (int)x->ids.v[i], i, c->vocab);
 	return KV_OK;
 }
 

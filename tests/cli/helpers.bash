@@ -21,11 +21,6 @@ shared_file() {
 	file=$path
 }
 
-# needs PROGRAM - skips the test while there is no such program
-needs() {
-	command -v "$1" >/dev/null || skip "no $1"
-}
-
 # fails STATUS PATTERN COMMAND... - ends with this status, and one line of standard error matches
 fails() {
 	local want=$1 pattern=$2; shift 2

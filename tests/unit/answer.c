@@ -22,8 +22,16 @@ static int ends[2]; /* a pipe: what is shown comes out of ends[0] */
 static int
 open_all(void **state)
 {
-	const struct tiny_spec spec = { .arch = "llama", .L = 1, .Hq = 1, .Hkv = 1, .D = 8, .d = 8, .ff = 8, .vocab = 280,
-		.context = 64, .seed = 1 };
+	const struct tiny_spec spec = { .arch = "llama",
+		.L = 1,
+		.Hq = 1,
+		.Hkv = 1,
+		.D = 8,
+		.d = 8,
+		.ff = 8,
+		.vocab = 280,
+		.context = 64,
+		.seed = 1 };
 
 	(void)state;
 	assert_int_equal(tiny_model(&model, &spec, &err), KV_OK);
@@ -98,9 +106,10 @@ characters_stay_whole(void **state)
 		{ "\x9f", "" },
 		{ "\x98", "" },
 		{ "\x80", "\xf0\x9f\x98\x80" },
-		{ "\xff", "\xff" },         /* can never become a character: not held back */
+		{ "\xff", "\xff" }, /* can never become a character: not held back */
 		{ "\xc3", "" },
-		{ "b", "\xc3" "b" },        /* neither can this any more */
+		{ "b", "\xc3"
+		       "b" }, /* neither can this any more */
 		{ "\xe6", "" },
 	};
 	struct kv_answers *a = answers(KV_ANSWER_TEXT);
@@ -150,9 +159,9 @@ objects(void **state)
 	assert_string_equal(shown(), "");
 	assert_int_equal(kv_answer_finish(a, &facts, &err), KV_OK);
 	got = json_loads(shown(), 0, NULL);
-	want = json_pack("{s:i, s:s, s:s, s:s, s:[iii], s:i, s:s, s:i, s:i, s:i}", "n", 1, "attributes.response", "gold", "id", "q",
-	    "response", "h\xef\xbf\xbd", "tokens", 'h', 255, TINY_EOS, "n_tokens", 3, "stop", "end", "next_position", 9,
-	    "kept_entries", 4, "kept_bytes", 64);
+	want = json_pack("{s:i, s:s, s:s, s:s, s:[iii], s:i, s:s, s:i, s:i, s:i}", "n", 1, "attributes.response",
+	    "gold", "id", "q", "response", "h\xef\xbf\xbd", "tokens", 'h', 255, TINY_EOS, "n_tokens", 3, "stop", "end",
+	    "next_position", 9, "kept_entries", 4, "kept_bytes", 64);
 	assert_true(json_equal(got, want));
 	json_decref(got);
 	json_decref(want);
@@ -179,7 +188,9 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(characters_stay_whole), cmocka_unit_test(several_texts), cmocka_unit_test(objects),
+		cmocka_unit_test(characters_stay_whole),
+		cmocka_unit_test(several_texts),
+		cmocka_unit_test(objects),
 		cmocka_unit_test(table_of_nll),
 	};
 

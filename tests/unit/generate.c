@@ -25,8 +25,16 @@ static struct kv_err err;
 static int
 open_all(void **state)
 {
-	const struct tiny_spec spec = { .arch = "llama", .L = L, .Hq = 4, .Hkv = 2, .D = 8, .d = 32, .ff = 48, .vocab = VOCAB,
-		.context = CONTEXT, .seed = 5 };
+	const struct tiny_spec spec = { .arch = "llama",
+		.L = L,
+		.Hq = 4,
+		.Hkv = 2,
+		.D = 8,
+		.d = 32,
+		.ff = 48,
+		.vocab = VOCAB,
+		.context = CONTEXT,
+		.seed = 5 };
 
 	(void)state;
 	assert_int_equal(tiny_model(&model, &spec, &err), KV_OK);
@@ -95,7 +103,9 @@ static struct kv_generation
 how(struct told *t, size_t max)
 {
 	*t = (struct told){ 0 };
-	return (struct kv_generation){ .sampler = { .top_p = 1 }, .cfg = &model.cfg, .max_tokens = max, .token = listen, .ctx = t };
+	return (struct kv_generation){
+		.sampler = { .top_p = 1 }, .cfg = &model.cfg, .max_tokens = max, .token = listen, .ctx = t
+	};
 }
 
 static void
@@ -297,10 +307,14 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(greedy_takes_the_largest), cmocka_unit_test(end_token_counts_and_ends),
-		cmocka_unit_test(queries_of_every_token), cmocka_unit_test(context_is_the_end),
-		cmocka_unit_test(nothing_wanted_nothing_done), cmocka_unit_test(not_a_number_is_no_token),
-		cmocka_unit_test(nll_is_the_sum_over_single_steps), cmocka_unit_test(too_long_to_follow),
+		cmocka_unit_test(greedy_takes_the_largest),
+		cmocka_unit_test(end_token_counts_and_ends),
+		cmocka_unit_test(queries_of_every_token),
+		cmocka_unit_test(context_is_the_end),
+		cmocka_unit_test(nothing_wanted_nothing_done),
+		cmocka_unit_test(not_a_number_is_no_token),
+		cmocka_unit_test(nll_is_the_sum_over_single_steps),
+		cmocka_unit_test(too_long_to_follow),
 	};
 
 	return cmocka_run_group_tests(tests, open_all, close_all);

@@ -66,7 +66,8 @@ parse(const char *line)
 static void
 spellings(void **state)
 {
-	static const char *const lines[] = { "-w|5|-o|x", "-w5|-ox", "--window|5|--output|x", "--window=5|--output=x", "-qvw5|-ox" };
+	static const char *const lines[] = { "-w|5|-o|x", "-w5|-ox", "--window|5|--output|x", "--window=5|--output=x",
+		"-qvw5|-ox" };
 
 	(void)state;
 	for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
@@ -97,7 +98,8 @@ static void
 values(void **state)
 {
 	(void)state;
-	assert_int_equal(parse("--seed|18446744073709551615|-r|.25|-b|9223372036854775807|-p|one|-p|two|--mode=raw"), KV_OK);
+	assert_int_equal(
+	    parse("--seed|18446744073709551615|-r|.25|-b|9223372036854775807|-p|one|-p|two|--mode=raw"), KV_OK);
 	assert_true(o.seed == UINT64_MAX);
 	assert_true(o.ratio == 0.25);
 	assert_true(o.budget == INT64_MAX);
@@ -164,16 +166,15 @@ help(void **state)
 	o.out = "-";
 	assert_int_equal(kv_opt_help(first, &b, &err), KV_OK);
 	assert_int_equal(kv_opt_help(second, &b, &err), KV_OK);
-	assert_string_equal(b.data,
-	    "  -q, --quiet               say nothing\n"
-	    "  -v, --verbose             say more\n"
-	    "  -w, --window TOKENS       recent queries (default 32)\n"
-	    "  -b, --budget ENTRIES      entries to keep (default 0)\n"
-	    "      --seed N              of random numbers (default 0)\n"
-	    "  -r, --ratio SHARE         of the prompt (default 0)\n"
-	    "  -o, --output FILE         write here (default -)\n"
-	    "      --mode MODE           how: raw|position\n"
-	    "  -p, --prompt TEXT         a prompt\n");
+	assert_string_equal(b.data, "  -q, --quiet               say nothing\n"
+				    "  -v, --verbose             say more\n"
+				    "  -w, --window TOKENS       recent queries (default 32)\n"
+				    "  -b, --budget ENTRIES      entries to keep (default 0)\n"
+				    "      --seed N              of random numbers (default 0)\n"
+				    "  -r, --ratio SHARE         of the prompt (default 0)\n"
+				    "  -o, --output FILE         write here (default -)\n"
+				    "      --mode MODE           how: raw|position\n"
+				    "  -p, --prompt TEXT         a prompt\n");
 	b.n = 0;
 	o.window = 0; /* outside its range: not given */
 	assert_int_equal(kv_opt_help(first, &b, &err), KV_OK);
@@ -187,8 +188,11 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(spellings), cmocka_unit_test(operands), cmocka_unit_test(values),
-		cmocka_unit_test(refused), cmocka_unit_test(help),
+		cmocka_unit_test(spellings),
+		cmocka_unit_test(operands),
+		cmocka_unit_test(values),
+		cmocka_unit_test(refused),
+		cmocka_unit_test(help),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

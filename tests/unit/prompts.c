@@ -20,7 +20,8 @@ static struct kv_err err;
 static void
 token_lists(void **state)
 {
-	static const char *const bad[] = { "-1", "1 x", "1.5", "2147483648", "99999999999999999999", "1-2", "0x10", "+3" };
+	static const char *const bad[] = { "-1", "1 x", "1.5", "2147483648", "99999999999999999999", "1-2", "0x10",
+		"+3" };
 	static const int32_t want[] = { 1, 2, 2147483647, 0 };
 	struct kv_prompts p = { 0 };
 
@@ -77,7 +78,9 @@ json_lines(void **state)
 	struct kv_prompts p = { 0 };
 
 	(void)state;
-	assert_int_equal(jsonl(&p, "{\"prompt\":\"a\\u0000\\n\",\"n\":7,\"x\":[1]}\n\n  \r\n{\"prompt\":[3,4],\"n\":\"k\"}", "n"), KV_OK);
+	assert_int_equal(
+	    jsonl(&p, "{\"prompt\":\"a\\u0000\\n\",\"n\":7,\"x\":[1]}\n\n  \r\n{\"prompt\":[3,4],\"n\":\"k\"}", "n"),
+	    KV_OK);
 	assert_int_equal(p.n, 2);
 	assert_string_equal(p.v[0].id, "7");
 	assert_int_equal(p.v[0].bytes, 3);
@@ -128,11 +131,8 @@ json_text(void **state)
 		size_t n;
 		const char *want;
 	} t[] = {
-		{ "", 0, "\"\"" },
-		{ "a\0b", 3, "\"a\\u0000b\"" },
-		{ "\xc3\xa9", 2, "\"\xc3\xa9\"" },
-		{ "x\xc3", 2, "\"x\xef\xbf\xbd\"" },
-		{ "\xff\xf0\x9f\x98\x80", 5, "\"\xef\xbf\xbd\xf0\x9f\x98\x80\"" },
+		{ "", 0, "\"\"" }, { "a\0b", 3, "\"a\\u0000b\"" }, { "\xc3\xa9", 2, "\"\xc3\xa9\"" },
+		{ "x\xc3", 2, "\"x\xef\xbf\xbd\"" }, { "\xff\xf0\x9f\x98\x80", 5, "\"\xef\xbf\xbd\xf0\x9f\x98\x80\"" },
 		{ "\xed\xa0\x80", 3, "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"" }, /* a surrogate */
 	};
 
@@ -151,8 +151,11 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(token_lists), cmocka_unit_test(texts_are_not_trimmed), cmocka_unit_test(json_lines),
-		cmocka_unit_test(broken_json_lines), cmocka_unit_test(json_text),
+		cmocka_unit_test(token_lists),
+		cmocka_unit_test(texts_are_not_trimmed),
+		cmocka_unit_test(json_lines),
+		cmocka_unit_test(broken_json_lines),
+		cmocka_unit_test(json_text),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
