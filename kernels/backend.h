@@ -32,7 +32,7 @@ enum kvk_type {
 	KVK_F16,
 	KVK_BF16,
 	KVK_I32,
-	KVK_Q4_0, /* GGUF block types: KVK_TYPES[t].block elements share a block of KVK_TYPES[t].bytes bytes */
+	KVK_Q4_0, /* GGUF block types: kvk_types[t].block elements share a block of kvk_types[t].bytes bytes */
 	KVK_Q4_1,
 	KVK_Q5_0,
 	KVK_Q5_1,
@@ -126,7 +126,8 @@ struct kvk_backend {
 	void *(*alloc)(struct kvk_dev *dev, size_t bytes);
 	void (*free)(struct kvk_dev *dev, void *p);
 	/* Host bytes as device memory: the bytes themselves where host and device share memory, else a copy.  The host bytes
-	 * must stay unchanged until unview().  NULL when there is no memory. */
+	 * must stay unchanged until unview(), and be aligned to the elements that an operation reads there.  NULL when there is
+	 * no memory. */
 	const void *(*view)(struct kvk_dev *dev, const void *host, size_t bytes);
 	void (*unview)(struct kvk_dev *dev, const void *p);
 	int (*put)(struct kvk_dev *dev, void *dst, const void *host, size_t bytes);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The attention-score family: softmax rows over the visible keys, reduced to one number per key.
  *
- * One query head at a time on each thread, ROWS query rows at a time.  Logits, sums and column totals are in double precision:
+ * One query head at a time on each thread, some query rows at a time.  Logits, sums and column totals are in double precision:
  * with keys of a large common part (biases) logits reach hundreds, where single precision alone would use up the
  * bound of the contract. */
 #include "kernels/cpu/cpu.h"
@@ -12,17 +12,20 @@
 
 #include "kernels/cpu/vec.h"
 
-#define BLOCK 64 /* keys */
-#define ROWS  32 /* query rows */
+#define BLOCK     64                 /* keys */
+#define ROWS      32                 /* query rows that share a block of keys, at most */
+#define ROWS_MIN  4                  /* and at least, when MAX_BYTES asks for fewer; the result does not depend on it */
+#define MAX_BYTES ((size_t)64 << 20) /* of logits, over all threads */
 
 /* One thread's memory; all = T + n_behind, padded to whole blocks. */
 struct work {
-	double *logit; /* [ROWS][all] */
+	size_t rows;   /* ROWS_MIN .. ROWS */
+	double *logit; /* [rows][all] */
 	float *p;      /* [all] */
 	double *total; /* [n] */
-	double *q;     /* [ROWS][D] */
+	double *q;     /* [rows][D] */
 	double *kt;    /* [D][BLOCK] */
-	float *raw;    /* [max(BLOCK, ROWS)][D] */
+	float *raw;    /* [BLOCK][D], keys or queries */
 };
 
 static size_t
@@ -32,24 +35,33 @@ padded(const struct kvk_scores *j)
 }
 
 static size_t
-work_bytes(const struct kvk_scores *j)
+rows_together(const struct kvk_scores *j, size_t threads)
+{
+	const size_t busy = threads < j->Hq ? threads : j->Hq + 1;
+	const size_t rows = MAX_BYTES / busy / ((padded(j) + 1) * sizeof(double));
+
+	return rows < ROWS_MIN ? ROWS_MIN : rows > ROWS ? ROWS : rows;
+}
+
+static size_t
+work_bytes(const struct kvk_scores *j, size_t rows)
 {
 	const size_t all = padded(j);
 
-	return cpu_room(ROWS * all, 8) + cpu_room(all, 4) + cpu_room(j->n, 8) + cpu_room(ROWS * j->D, 8) +
+	return cpu_room(rows * all, 8) + cpu_room(all, 4) + cpu_room(j->n, 8) + cpu_room(rows * j->D, 8) +
 	    cpu_room(BLOCK * j->D, 8) + cpu_room(BLOCK * j->D, 4);
 }
 
 static struct work
-work_at(const struct kvk_scores *j, char *at)
+work_at(const struct kvk_scores *j, size_t rows, char *at)
 {
 	const size_t all = padded(j);
-	struct work w;
+	struct work w = { .rows = rows };
 
-	w.logit = cpu_take_f64(&at, ROWS * all);
+	w.logit = cpu_take_f64(&at, rows * all);
 	w.p = cpu_take_f32(&at, all);
 	w.total = cpu_take_f64(&at, j->n);
-	w.q = cpu_take_f64(&at, ROWS * j->D);
+	w.q = cpu_take_f64(&at, rows * j->D);
 	w.kt = cpu_take_f64(&at, BLOCK * j->D);
 	w.raw = cpu_take_f32(&at, BLOCK * j->D);
 	return w;
@@ -155,8 +167,8 @@ score_head(const struct kvk_scores *j, size_t h, const struct work *w, float *s)
 
 	for (size_t i = 0; i < j->n; i++)
 		w->total[i] = 0;
-	for (size_t i0 = 0; i0 < j->n_q; i0 += ROWS)
-		add_rows(j, h, i0, j->n_q - i0 < ROWS ? j->n_q - i0 : ROWS, w);
+	for (size_t i0 = 0; i0 < j->n_q; i0 += w->rows)
+		add_rows(j, h, i0, j->n_q - i0 < w->rows ? j->n_q - i0 : w->rows, w);
 	for (size_t i = 0; i < j->n; i++)
 		s[i] = (float)(w->total[i] * share);
 }
@@ -164,6 +176,7 @@ score_head(const struct kvk_scores *j, size_t h, const struct work *w, float *s)
 int
 cpu_scores(struct kvk_dev *dev, const struct kvk_scores *j, float *s)
 {
+	const size_t threads = (size_t)dev->threads, rows = rows_together(j, threads);
 	size_t stride;
 	char *scratch;
 
@@ -173,11 +186,11 @@ cpu_scores(struct kvk_dev *dev, const struct kvk_scores *j, float *s)
 		return cpu_fail(dev, CPU_ESHAPE, "scores: %zu query heads cannot share %zu KV heads", j->Hq, j->Hkv);
 	if (j->n > j->T)
 		return cpu_fail(dev, CPU_ESHAPE, "scores: %zu columns of %zu keys", j->n, j->T);
-	if ((scratch = cpu_scratch(dev, (size_t)dev->threads, work_bytes(j), &stride)) == NULL)
+	if ((scratch = cpu_scratch(dev, threads, work_bytes(j, rows), &stride)) == NULL)
 		return CPU_EMEM;
 #pragma omp parallel num_threads(dev->threads)
 	{
-		const struct work w = work_at(j, scratch + (size_t)omp_get_thread_num() * stride);
+		const struct work w = work_at(j, rows, scratch + (size_t)omp_get_thread_num() * stride);
 
 #pragma omp for schedule(dynamic, 1)
 		for (size_t h = 0; h < j->Hq; h++)

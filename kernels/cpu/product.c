@@ -7,12 +7,14 @@
 
 #include "kernels/cpu/vec.h"
 
+#define ROWS 6 /* with two vectors each: 12 of 16 registers hold sums */
+
 /* One block at column j; R and V are constants where this is expanded. */
 static inline __attribute__((always_inline)) void
 block(const int R, const int V, const float *a, size_t lda, const float *b, size_t ldb, size_t K, float *c, size_t ldc,
     bool add)
 {
-	f32x8 sum[4][8] = { 0 };
+	f32x8 sum[ROWS][8] = { 0 };
 
 	for (size_t k = 0; k < K; k++) {
 		f32x8 col[8];
@@ -53,9 +55,9 @@ band(const int R, const int V, const float *a, size_t lda, const float *b, size_
 void
 cpu_product(const float *a, size_t lda, const float *b, size_t ldb, size_t n, size_t K, size_t N, float *c, size_t ldc, bool add)
 {
-	for (; n >= 4; n -= 4, a += 4 * lda, c += 4 * ldc)
-		band(4, 2, a, lda, b, ldb, K, N, c, ldc, add);
-	if (n == 3)
+	for (; n >= ROWS; n -= ROWS, a += ROWS * lda, c += ROWS * ldc)
+		band(ROWS, 2, a, lda, b, ldb, K, N, c, ldc, add);
+	for (; n >= 3; n -= 3, a += 3 * lda, c += 3 * ldc)
 		band(3, 4, a, lda, b, ldb, K, N, c, ldc, add);
 	if (n == 2)
 		band(2, 4, a, lda, b, ldb, K, N, c, ldc, add);

@@ -79,20 +79,21 @@ vec_exp(f32x8 *x)
 {
 	const float to_int = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer, found in the low mantissa bits */
 	const f32x8 low = VEC_ALL(-87.33f), high = VEC_ALL(88.0f);
+	const float taylor[7] = { 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1, 1 };
 	const i32x8 under = *x < low, over = *x > high;
 	f32x8 t = (f32x8)(((i32x8)high & over) | ((i32x8)low & under) | ((i32x8)*x & ~(over | under)));
-	f32x8 n = t * 1.44269504f + to_int, p;
-	u32x8 bits = (u32x8)n << 23;
+	f32x8 n = t * 1.44269504f + to_int, p = VEC_ALL(1.0f / 5040);
+	const u32x8 bits = (u32x8)n << 23;
 
 	n -= to_int;
 	t = (t - n * 0.693359375f) - n * -2.12194440e-4f; /* ln 2 in two parts, the first of nine bits */
-	p = t * (1.0f / 5040) + 1.0f / 720;
-	p = p * t + 1.0f / 120;
-	p = p * t + 1.0f / 24;
-	p = p * t + 1.0f / 6;
-	p = p * t + 0.5f;
-	p = p * (t * t) + t + 1.0f;
-	*x = (f32x8)((i32x8)(p * (f32x8)(bits + (127 << 23))) & ~under);
+	for (int i = 0; i < 7; i++) {
+		f32x8 c = VEC_ALL(taylor[i]);
+
+		vec_madd(&c, &p, &t);
+		p = c;
+	}
+	*x = (f32x8)((u32x8)(p * (f32x8)(bits + (127u << 23))) & ~(u32x8)under);
 }
 
 #endif
