@@ -13,8 +13,9 @@ struct kv_device {
 	void *library;                /* dlopen handle, NULL for the CPU */
 };
 
-/* Open a device; *d needs no preparation.  name: "auto" (CUDA if there is a usable device, else the CPU), "cpu", "cuda" or
- * "cuda:N"; NULL is auto.  threads 0: all the machine has.  Fails: KV_EARG (unknown name, too many threads), KV_EDEV (with the backend's reason). */
+/* Open a device; *d needs no preparation.  name: "auto" (CUDA if there is a usable device, else the CPU), "cpu", "cuda"
+ * or "cuda:N"; NULL is auto.  threads 0: all the machine has.  Fails: KV_EARG (unknown name, too many threads), KV_EDEV
+ * (with the backend's reason). */
 int kv_device_open(struct kv_device *d, const char *name, unsigned threads, struct kv_err *e);
 void kv_device_close(struct kv_device *d);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * The attention-score family: softmax rows over the visible keys, reduced to one number per key.
  *
- * One query head at a time on each thread, some query rows at a time.  Logits, sums and column totals are in double precision:
- * with keys of a large common part (biases) logits reach hundreds, where single precision alone would use up the
- * bound of the contract. */
+ * One query head at a time on each thread, some query rows at a time.  Logits, sums and column totals are in double
+ * precision: with keys of a large common part (biases) logits reach hundreds, where single precision alone would use up
+ * the bound of the contract. */
 #include "kernels/cpu/cpu.h"
 
 #include <math.h>
@@ -49,7 +49,7 @@ work_bytes(const struct kvk_scores *j, size_t rows)
 	const size_t all = padded(j);
 
 	return cpu_room(rows * all, 8) + cpu_room(all, 4) + cpu_room(j->n, 8) + cpu_room(rows * j->D, 8) +
-	    cpu_room(BLOCK * j->D, 8) + cpu_room(BLOCK * j->D, 4);
+	       cpu_room(BLOCK * j->D, 8) + cpu_room(BLOCK * j->D, 4);
 }
 
 static struct work
@@ -79,7 +79,8 @@ load_keys(const struct kvk_scores *j, size_t g, size_t b, const struct work *w)
 	if (here > 0)
 		cpu_expand[j->k_type](k + (g * j->T + b) * size, w->raw, here * D);
 	if (here < kb)
-		cpu_expand[j->k_type](behind + (g * j->n_behind + b + here - j->T) * size, w->raw + here * D, (kb - here) * D);
+		cpu_expand[j->k_type](
+		    behind + (g * j->n_behind + b + here - j->T) * size, w->raw + here * D, (kb - here) * D);
 	memset(w->raw + kb * D, 0, (BLOCK - kb) * D * sizeof(float));
 	for (size_t d0 = 0; d0 < D; d0 += 8)
 		for (size_t i = 0; i < BLOCK; i++)

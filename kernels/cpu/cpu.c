@@ -82,7 +82,8 @@ dev_open(struct kvk_dev **dev, int ordinal, int threads, char *why, size_t why_b
 		return CPU_ESHAPE;
 	}
 	if (threads < 0 || threads > MAX_THREADS) {
-		snprintf(why, why_bytes, "%d threads wanted, 1 to %d are possible (0: all processors)", threads, MAX_THREADS);
+		snprintf(why, why_bytes, "%d threads wanted, 1 to %d are possible (0: all processors)", threads,
+		    MAX_THREADS);
 		return CPU_ESHAPE;
 	}
 	if ((d = calloc(1, sizeof *d)) == NULL) {

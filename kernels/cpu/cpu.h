@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * What the files of the CPU backend share.  Contracts of the operations themselves: kernels/backend.h.
  *
- * Threads: every operation opens one parallel region of at most dev->threads threads, and every output element is computed
- * by one of them in an order that does not depend on how many there are.
+ * Threads: every operation opens one parallel region of at most dev->threads threads, and every output element is
+ * computed by one of them in an order that does not depend on how many there are.
  */
 #ifndef KVK_CPU_H
 #define KVK_CPU_H
@@ -70,27 +70,29 @@ double cpu_sum_squares(const float *x, size_t n);
 /* c [n][N] = a [n][K] * b [K][N], or += when add: strides lda, ldb, ldc in elements, N a multiple of CPU_PRODUCT_STEP.
  * Every element is summed over ascending k, so that it does not depend on the other rows of the call. */
 #define CPU_PRODUCT_STEP 8
-void cpu_product(const float *a, size_t lda, const float *b, size_t ldb, size_t n, size_t K, size_t N, float *c, size_t ldc,
-    bool add);
-void cpu_product_f64(const double *a, size_t lda, const double *b, size_t ldb, size_t n, size_t K, size_t N, double *c,
-    size_t ldc);
+void cpu_product(const float *a, size_t lda, const float *b, size_t ldb, size_t n, size_t K, size_t N, float *c,
+    size_t ldc, bool add);
+void cpu_product_f64(
+    const double *a, size_t lda, const double *b, size_t ldb, size_t n, size_t K, size_t N, double *c, size_t ldc);
 
 /* The operations, one file each. */
-int cpu_weight_open(struct kvk_dev *dev, struct kvk_weight **w, const void *host, enum kvk_type type, size_t rows, size_t cols,
-    enum kvk_use use);
+int cpu_weight_open(struct kvk_dev *dev, struct kvk_weight **w, const void *host, enum kvk_type type, size_t rows,
+    size_t cols, enum kvk_use use);
 void cpu_weight_close(struct kvk_dev *dev, struct kvk_weight *w);
 int cpu_rows(struct kvk_dev *dev, const struct kvk_weight *w, const int32_t *ids, size_t n, float *y);
-int cpu_linear(struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias, int add, float *y);
-int cpu_linear_few(struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias, int add,
-    float *y);
+int cpu_linear(
+    struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias, int add, float *y);
+int cpu_linear_few(
+    struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias, int add, float *y);
 int cpu_rms_norm(struct kvk_dev *dev, const float *x, const float *w, float eps, size_t n, size_t d, float *y);
 int cpu_silu_mul(struct kvk_dev *dev, const float *gate, const float *up, size_t n, float *y);
 int cpu_heads(struct kvk_dev *dev, const float *x, size_t n, size_t H, size_t D, const float *norm, float eps,
     const struct kvk_rope *rope, size_t pos, void *y, enum kvk_type y_type, const size_t *at);
-int cpu_attention(struct kvk_dev *dev, const float *q, const size_t *q_at, size_t n, size_t Hq, const struct kvk_ragged *cache,
-    float scale, float *y);
+int cpu_attention(struct kvk_dev *dev, const float *q, const size_t *q_at, size_t n, size_t Hq,
+    const struct kvk_ragged *cache, float scale, float *y);
 int cpu_scores(struct kvk_dev *dev, const struct kvk_scores *job, float *s);
-int cpu_reduce_heads(struct kvk_dev *dev, const float *x, size_t Hq, size_t Hkv, size_t n, enum kvk_reduce how, float *y);
+int cpu_reduce_heads(
+    struct kvk_dev *dev, const float *x, size_t Hq, size_t Hkv, size_t n, enum kvk_reduce how, float *y);
 int cpu_pool(struct kvk_dev *dev, const float *x, size_t H, size_t n, enum kvk_pool kind, size_t width, float *y);
 int cpu_select(struct kvk_dev *dev, const struct kvk_select *job, int32_t *index);
 int cpu_gather(struct kvk_dev *dev, const void *x, size_t H, size_t T, size_t row_bytes, const int32_t *index,

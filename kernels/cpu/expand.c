@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * Weights as they stand in a file, expanded to floats.
  *
- * GGUF's block types: n blocks of kvk_types[t].block elements.  d and m (dmin) are half floats, `q` the small integers; the
- * order of operations is that of the format's reference reader, so that results are equal bit for bit. */
+ * GGUF's block types: n blocks of kvk_types[t].block elements.  d and m (dmin) are half floats, `q` the small integers;
+ * the order of operations is that of the format's reference reader, so that results are equal bit for bit. */
 #include "kernels/cpu/cpu.h"
 
 #include <string.h>
@@ -215,8 +215,8 @@ expand_q2_k(const uint8_t *x, float *y, size_t n)
 	}
 }
 
-/* 32 bytes of high bits (bit b of byte j: element 32 b + j), 64 bytes of two-bit q as in q2_k, 12 bytes of six-bit scales, d.
- * Scale g of 16: its low four bits are a nibble of byte g % 8, its high two are bits 2 (g/4) of byte 8 + g % 4.
+/* 32 bytes of high bits (bit b of byte j: element 32 b + j), 64 bytes of two-bit q as in q2_k, 12 bytes of scales, d.
+ * Scale g of 16, six bits: the low four are a nibble of byte g % 8, the high two are bits 2 (g/4) of byte 8 + g % 4.
  * d * (s - 32) * (q - (high bit ? 0 : 4)) */
 static void
 expand_q3_k(const uint8_t *x, float *y, size_t n)
@@ -238,9 +238,9 @@ expand_q3_k(const uint8_t *x, float *y, size_t n)
 	}
 }
 
-/* The eight six-bit scales and minima of q4_k and q5_k, in 12 bytes: bytes 0-3 scales 0-3 and bytes 4-7 minima 0-3 (low six
- * bits); for number g = 4..7 the low nibble of byte 4 + g (scale) or its high one (minimum), and the upper two bits of byte
- * g - 4 (scale) or g (minimum). */
+/* The eight six-bit scales and minima of q4_k and q5_k, in 12 bytes: bytes 0-3 scales 0-3 and bytes 4-7 minima 0-3 (low
+ * six bits); for number g = 4..7 the low nibble of byte 4 + g (scale) or its high one (minimum), and the upper two bits
+ * of byte g - 4 (scale) or g (minimum). */
 static void
 scale_and_min(const uint8_t *x, int g, int *scale, int *min)
 {
@@ -253,8 +253,8 @@ scale_and_min(const uint8_t *x, int g, int *scale, int *min)
 	}
 }
 
-/* d, dmin, 12 bytes of scales and minima, 128 bytes: groups of 32 elements, an even one in the low nibbles of 32 bytes, the
- * next in the high ones.  d * s * q - dmin * m */
+/* d, dmin, 12 bytes of scales and minima, 128 bytes: groups of 32 elements, an even one in the low nibbles of 32 bytes,
+ * the next in the high ones.  d * s * q - dmin * m */
 static void
 expand_q4_k(const uint8_t *x, float *y, size_t n)
 {
@@ -298,8 +298,8 @@ expand_q5_k(const uint8_t *x, float *y, size_t n)
 	}
 }
 
-/* 128 bytes of low nibbles, 64 bytes of high bit pairs, 16 signed scales, d.  Each half (128 elements) has 64 and 32 of those
- * bytes; its group p of 32 takes bit pair p of the latter, and nibbles p / 2 of bytes 32 (p % 2) ... of the former.
+/* 128 bytes of low nibbles, 64 bytes of high bit pairs, 16 signed scales, d.  A half (128 elements) has 64 and 32 of
+ * those bytes; its group p of 32 takes bit pair p of the latter, nibbles p / 2 of bytes 32 (p % 2) ... of the former.
  * d * s * (q - 32) */
 static void
 expand_q6_k(const uint8_t *x, float *y, size_t n)

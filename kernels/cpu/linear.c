@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
  * Dense products with many rows, by oneDNN's sgemm.
  *
- * oneDNN's result for a row depends on the number of rows and columns of the call (it chooses kernels by shape), so every call
- * made here has one of two shapes: KVK_ROW_TILE rows by BLOCK columns, or by the columns left at the right edge of the weight.
- * A last tile of fewer rows is filled up with zeros.  Tiles run in parallel, each on one thread. */
+ * oneDNN's result for a row depends on the number of rows and columns of the call (it chooses kernels by shape), so
+ * every call made here has one of two shapes: KVK_ROW_TILE rows by BLOCK columns, or by the columns left at the right
+ * edge of the weight. A last tile of fewer rows is filled up with zeros.  Tiles run in parallel, each on one thread. */
 #include "kernels/cpu/cpu.h"
 
 #include <dnnl.h>
 #include <omp.h>
 #include <string.h>
 
-#define BLOCK 512 /* columns of y (rows of the weight): 64 x 512 floats of result stay in a core's second-level cache */
+#define BLOCK 512 /* columns of y (rows of the weight): 64 x 512 floats of result stay close to a core */
 
 struct product {
 	const struct kvk_weight *w;
@@ -49,8 +49,9 @@ multiply_tile(const struct product *p, size_t i0, size_t j0, float *tile)
 	const size_t width = w->rows - j0 < BLOCK ? w->rows - j0 : BLOCK;
 	const float *x = p->n - i0 < KVK_ROW_TILE ? p->last : p->x + i0 * w->cols;
 	const dnnl_dim_t K = (dnnl_dim_t)w->cols, N = (dnnl_dim_t)width;
+	const float *block = w->f32 + j0 * w->cols;
 
-	if (dnnl_sgemm('N', 'T', KVK_ROW_TILE, N, K, 1.0f, x, K, w->f32 + j0 * w->cols, K, 0.0f, tile, N) != dnnl_success)
+	if (dnnl_sgemm('N', 'T', KVK_ROW_TILE, N, K, 1.0f, x, K, block, K, 0.0f, tile, N) != dnnl_success)
 		return false;
 	store(p, tile, width, i0, j0);
 	return true;
@@ -87,7 +88,8 @@ linear_many(struct kvk_dev *dev, struct product *p)
 	{
 		float *tile = (float *)(void *)(scratch + (size_t)omp_get_thread_num() * tile_bytes);
 
-		omp_set_num_threads(1); /* a region of one thread does not count as parallel: oneDNN would start its own */
+		/* A region of one thread does not count as parallel: oneDNN would start threads of its own. */
+		omp_set_num_threads(1);
 #pragma omp for schedule(dynamic, 1)
 		for (size_t u = 0; u < tiles * blocks; u++)
 			failed |= !multiply_tile(p, u % tiles * KVK_ROW_TILE, u / tiles * BLOCK, tile);
@@ -96,7 +98,8 @@ linear_many(struct kvk_dev *dev, struct product *p)
 }
 
 int
-cpu_linear(struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias, int add, float *y)
+cpu_linear(
+    struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias, int add, float *y)
 {
 	struct product p = { .w = w, .x = x, .n = n, .bias = bias, .add = add, .y = y };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * Dense products with few rows: the weight is read once and expanded a few rows at a time, close to the core.
  *
- * A product is eight running sums over the columns j, j + 8, ... in ascending order, added up in a fixed order; the columns
- * that are no multiple of eight come last, one by one.  So a result depends on its row of x and of w alone. */
+ * A product is eight running sums over the columns j, j + 8, ... in ascending order, added up in a fixed order; the
+ * columns that are no multiple of eight come last, one by one.  So a result depends on its row of x and of w alone. */
 #include "kernels/cpu/cpu.h"
 
 #include <omp.h>
@@ -86,7 +86,8 @@ multiply_group(const struct product *p, size_t r0, size_t n_w, float *scratch)
 }
 
 int
-cpu_linear_few(struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias, int add, float *y)
+cpu_linear_few(
+    struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias, int add, float *y)
 {
 	const struct product p = { .w = w, .x = x, .n = n, .bias = bias, .add = add, .y = y };
 	size_t stride, bytes;

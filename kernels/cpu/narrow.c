@@ -25,7 +25,7 @@ to_f16(float x)
 		return (uint16_t)(sign | 0x7e00 | (u >> 13 & 0x3ff));
 	if (u >= 0x477ff000) /* 65520 rounds to infinity */
 		return (uint16_t)(sign | 0x7c00);
-	if (u < 0x38800000) { /* subnormal: 0.5 has the same unit in the last place, 2^-24, so the sum is rounded there */
+	if (u < 0x38800000) { /* subnormal: 0.5 has the same last place, 2^-24, so the sum is rounded there */
 		memcpy(&f, &u, sizeof f);
 		f += 0.5f;
 		memcpy(&u, &f, sizeof u);
@@ -50,8 +50,8 @@ pack_f16(const float *x, uint8_t *y, size_t n)
 
 #ifdef __F16C__
 	for (; i + 8 <= n; i += 8)
-		_mm_storeu_si128((__m128i *)(y + 2 * i),
-		    _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT));
+		_mm_storeu_si128(
+		    (__m128i *)(y + 2 * i), _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT));
 #endif
 	for (; i < n; i++) {
 		h = to_f16(x[i]);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * Small dense products of tiles that are in the cache, for attention.
  *
- * A block of R rows by V vectors is accumulated in registers while k runs upwards.  Rows never mix, so that a row's result does
- * not depend on which block it fell into: what oneDNN's sgemm does not promise. */
+ * A block of R rows by V vectors is accumulated in registers while k runs upwards.  Rows never mix, so that a row's
+ * result does not depend on which block it fell into: what oneDNN's sgemm does not promise. */
 #include "kernels/cpu/cpu.h"
 
 #include "kernels/cpu/vec.h"
@@ -53,7 +53,8 @@ band(const int R, const int V, const float *a, size_t lda, const float *b, size_
 }
 
 void
-cpu_product(const float *a, size_t lda, const float *b, size_t ldb, size_t n, size_t K, size_t N, float *c, size_t ldc, bool add)
+cpu_product(const float *a, size_t lda, const float *b, size_t ldb, size_t n, size_t K, size_t N, float *c, size_t ldc,
+    bool add)
 {
 	for (; n >= ROWS; n -= ROWS, a += ROWS * lda, c += ROWS * ldc)
 		band(ROWS, 2, a, lda, b, ldb, K, N, c, ldc, add);
@@ -88,7 +89,8 @@ block_f64(const int R, const double *a, size_t lda, const double *b, size_t ldb,
 }
 
 void
-cpu_product_f64(const double *a, size_t lda, const double *b, size_t ldb, size_t n, size_t K, size_t N, double *c, size_t ldc)
+cpu_product_f64(
+    const double *a, size_t lda, const double *b, size_t ldb, size_t n, size_t K, size_t N, double *c, size_t ldc)
 {
 	for (; n >= 4; n -= 4, a += 4 * lda, c += 4 * ldc)
 		for (size_t j = 0; j < N; j += 8)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Causal attention over a ragged cache, blocked: a tile of query rows of all heads of one group meets its keys BLOCK at a
- * time, with a running maximum m and denominator l per row (online softmax).  Blocks start at multiples of BLOCK from the
- * head's first entry, whatever the tile, and masked entries contribute exact zeros, so that a row's result depends on its
- * query and its visible entries alone. */
+ * Causal attention over a ragged cache, blocked: a tile of query rows of all heads of one group meets its keys BLOCK at
+ * a time, with a running maximum m and denominator l per row (online softmax).  Blocks start at multiples of BLOCK from
+ * the head's first entry, whatever the tile, and masked entries contribute exact zeros, so that a row's result depends
+ * on its query and its visible entries alone. */
 #include "kernels/cpu/cpu.h"
 
 #include <math.h>
@@ -41,7 +41,7 @@ tile_bytes(const struct job *j)
 	const size_t R = j->G * j->rows_per_head;
 
 	return cpu_room(R * j->D, 4) + cpu_room(R * BLOCK, 4) + cpu_room(R * j->Dv, 4) + 2 * cpu_room(R, 4) +
-	    2 * cpu_room(BLOCK * j->D, 4) + cpu_room(BLOCK * j->Dv, 4);
+	       2 * cpu_room(BLOCK * j->D, 4) + cpu_room(BLOCK * j->Dv, 4);
 }
 
 static struct tile
@@ -89,8 +89,8 @@ load_block(const struct job *j, size_t g, size_t b, size_t kb, const struct tile
 	return t->v;
 }
 
-/* Scores s[0 .. n-1] of a row, of which the first vis > 0 are visible, become weights e^(s - m); m, l and the output so far
- * are brought to the new maximum.  n is a multiple of eight. */
+/* Scores s[0 .. n-1] of a row, of which the first vis > 0 are visible, become weights e^(s - m); m, l and the output so
+ * far are brought to the new maximum.  n is a multiple of eight. */
 static void
 soften(float *s, size_t n, size_t vis, float scale, float *m, float *l, float *o, size_t Dv)
 {
@@ -144,7 +144,8 @@ attend(const struct job *j, size_t g, size_t i0, size_t rows, const struct tile 
 			float *s = t->s + r * BLOCK;
 
 			if (sees > b)
-				soften(s, wide, sees - b < kb ? sees - b : kb, j->scale, t->m + r, t->l + r, t->o + r * Dv, Dv);
+				soften(s, wide, sees - b < kb ? sees - b : kb, j->scale, t->m + r, t->l + r,
+				    t->o + r * Dv, Dv);
 			else
 				memset(s, 0, wide * sizeof *s);
 		}
@@ -167,14 +168,14 @@ check(struct kvk_dev *dev, const struct kvk_ragged *c, size_t n, size_t Hq)
 		return cpu_fail(dev, CPU_ESHAPE, "attention: %zu query heads cannot share %zu KV heads", Hq, c->Hkv);
 	for (size_t g = 0; g < c->Hkv; g++)
 		if (c->len[g] < n)
-			return cpu_fail(dev, CPU_ESHAPE, "attention: head %zu has %zu entries, fewer than the %zu new rows", g,
-			    c->len[g], n);
+			return cpu_fail(dev, CPU_ESHAPE,
+			    "attention: head %zu has %zu entries, fewer than the %zu new rows", g, c->len[g], n);
 	return 0;
 }
 
 int
-cpu_attention(struct kvk_dev *dev, const float *q, const size_t *q_at, size_t n, size_t Hq, const struct kvk_ragged *cache,
-    float scale, float *y)
+cpu_attention(struct kvk_dev *dev, const float *q, const size_t *q_at, size_t n, size_t Hq,
+    const struct kvk_ragged *cache, float scale, float *y)
 {
 	struct job j = { .q = q, .q_at = q_at, .n = n, .D = cache->D, .cache = cache, .scale = scale, .y = y };
 	size_t tiles, stride;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * Which entries a head keeps: exact, without sorting.
  *
- * An entry's key is its rank and its tie value as 64-bit integers that order like the floats do.  A radix search, eight bits at a
- * time, finds the key of the last entry that is kept; all above it stay, and of those equal to it the lowest positions. */
+ * An entry's key is its rank and its tie value as 64-bit integers that order like the floats do.  A radix search, eight
+ * bits at a time, finds the key of the last entry that is kept; all above it stay, and of those equal to it the lowest
+ * positions. */
 #include "kernels/cpu/cpu.h"
 
 #include <string.h>
@@ -37,8 +38,8 @@ key(const struct head *h, size_t i)
 	return (uint64_t)ordered(h->rank[i]) << 32 | (h->tie != NULL ? ordered(h->tie[i]) : lowest);
 }
 
-/* The key of the candidate that is number `want` (>= 1) from the top; *equal: how many with exactly this key are within the
- * first `want`. */
+/* The key of the candidate that is number `want` (>= 1) from the top; *equal: how many with exactly this key are within
+ * the first `want`. */
 static uint64_t
 threshold(const struct head *h, size_t want, size_t *equal)
 {
@@ -96,8 +97,8 @@ cpu_select(struct kvk_dev *dev, const struct kvk_select *j, int32_t *index)
 		return cpu_fail(dev, CPU_ESHAPE, "select: %zu tokens are more than 32-bit positions can count", j->T);
 	for (size_t g = 0; g < j->Hkv; g++)
 		if (j->keep[g] > j->T || j->offset[g + 1] - j->offset[g] != j->keep[g])
-			return cpu_fail(dev, CPU_ESHAPE, "select: head %zu keeps %zu of %zu entries in %zu places", g, j->keep[g], j->T,
-			    j->offset[g + 1] - j->offset[g]);
+			return cpu_fail(dev, CPU_ESHAPE, "select: head %zu keeps %zu of %zu entries in %zu places", g,
+			    j->keep[g], j->T, j->offset[g + 1] - j->offset[g]);
 #pragma omp parallel for num_threads(dev->threads) schedule(dynamic, 1) if (j->Hkv * j->T > 4000)
 	for (size_t g = 0; g < j->Hkv; g++)
 		select_head(j, g, index + j->offset[g]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Eight floats at a time, by the compilers' vector extension: correct on any machine, fast where there are wide registers.
- * Vectors are passed by pointer, because their by-value ABI changes with the instruction set.
+ * Eight floats at a time, by the compilers' vector extension: correct on any machine, fast where there are wide
+ * registers. Vectors are passed by pointer, because their by-value ABI changes with the instruction set.
  */
 #ifndef KVK_VEC_H
 #define KVK_VEC_H
@@ -71,13 +71,13 @@ vec_top(const f32x8 *x)
 	return m;
 }
 
-/* e^x within 2 units in the last place.  Below -87.33 exactly 0 (no subnormal results); above 88 e^88, which is all that a
- * logistic function needs; NaN stays NaN.
- * x = n ln 2 + r with |r| <= ln 2 / 2; e^r by its Taylor polynomial of degree 7, whose remainder is below 2^-27. */
+/* e^x within 2 units in the last place.  Below -87.33 exactly 0 (no subnormal results); above 88 e^88, which is all
+ * that a logistic function needs; NaN stays NaN. x = n ln 2 + r with |r| <= ln 2 / 2; e^r by its Taylor polynomial of
+ * degree 7, whose remainder is below 2^-27. */
 static inline void
 vec_exp(f32x8 *x)
 {
-	const float to_int = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer, found in the low mantissa bits */
+	const float to_int = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer, found in the low bits */
 	const f32x8 low = VEC_ALL(-87.33f), high = VEC_ALL(88.0f);
 	const float taylor[7] = { 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1, 1 };
 	const i32x8 under = *x < low, over = *x > high;

@@ -24,8 +24,8 @@ expand_all(struct kvk_dev *dev, struct kvk_weight *w)
 }
 
 int
-cpu_weight_open(struct kvk_dev *dev, struct kvk_weight **out, const void *host, enum kvk_type type, size_t rows, size_t cols,
-    enum kvk_use use)
+cpu_weight_open(struct kvk_dev *dev, struct kvk_weight **out, const void *host, enum kvk_type type, size_t rows,
+    size_t cols, enum kvk_use use)
 {
 	struct kvk_weight *w;
 	int rc = 0;

@@ -34,9 +34,20 @@ set_up(struct setup *s, const struct sizes *z)
 	s->pos = test_alloc(z->n_q, sizeof *s->pos);
 	for (size_t i = 0; i < z->n_q; i++)
 		s->pos[i] = (int32_t)(z->first + i * z->step);
-	s->job = (struct kvk_scores){ .q = s->q, .q_type = z->q_type, .q_pos = s->pos, .n_q = z->n_q, .Hq = z->G * z->Hkv,
-		.Hkv = z->Hkv, .D = z->D, .k = s->k, .k_type = z->k_type, .T = z->T, .scale = 0.25f, .n = z->n,
-		.k_behind = z->behind ? s->behind : NULL, .n_behind = z->behind };
+	s->job = (struct kvk_scores){ .q = s->q,
+		.q_type = z->q_type,
+		.q_pos = s->pos,
+		.n_q = z->n_q,
+		.Hq = z->G * z->Hkv,
+		.Hkv = z->Hkv,
+		.D = z->D,
+		.k = s->k,
+		.k_type = z->k_type,
+		.T = z->T,
+		.scale = 0.25f,
+		.n = z->n,
+		.k_behind = z->behind ? s->behind : NULL,
+		.n_behind = z->behind };
 }
 
 static void
@@ -77,7 +88,8 @@ naive_row(const struct setup *s, size_t h, size_t i, double *y)
 	for (size_t j = 0; j < sees; j++)
 		sum += p[j] = exp(p[j] - max);
 	for (size_t j = 0; j < b->n && j < sees; j++)
-		y[j] = b->rows == KVK_MAX ? fmax(y[j], p[j] / sum) : y[j] + p[j] / sum / (b->rows == KVK_MEAN ? (double)b->n_q : 1);
+		y[j] = b->rows == KVK_MAX ? fmax(y[j], p[j] / sum)
+					  : y[j] + p[j] / sum / (b->rows == KVK_MEAN ? (double)b->n_q : 1);
 	free(p);
 }
 
@@ -125,10 +137,10 @@ cases(void **state)
 	static const struct sizes table[] = {
 		/* T, behind, n_q, first, step, n, G, Hkv, D */
 		{ 1, 0, 1, 0, 1, 1, 1, 1, 8, KVK_F32, KVK_F32, 1 },
-		{ 31, 0, 31, 0, 1, 31, 3, 2, 64, KVK_F32, KVK_F16, 2 },      /* all rows */
-		{ 130, 0, 130, 0, 1, 130, 1, 2, 64, KVK_F32, KVK_F32, 2 },   /* all rows, several tiles */
-		{ 130, 0, 32, 98, 1, 98, 3, 2, 64, KVK_F16, KVK_F16, 2 },    /* a window */
-		{ 64, 33, 33, 64, 1, 64, 4, 1, 80, KVK_F32, KVK_BF16, 2 },   /* rows behind the prompt see each other */
+		{ 31, 0, 31, 0, 1, 31, 3, 2, 64, KVK_F32, KVK_F16, 2 },    /* all rows */
+		{ 130, 0, 130, 0, 1, 130, 1, 2, 64, KVK_F32, KVK_F32, 2 }, /* all rows, several tiles */
+		{ 130, 0, 32, 98, 1, 98, 3, 2, 64, KVK_F16, KVK_F16, 2 },  /* a window */
+		{ 64, 33, 33, 64, 1, 64, 4, 1, 80, KVK_F32, KVK_BF16, 2 }, /* rows behind the prompt see each other */
 		{ 65, 70, 5, 64, 17, 65, 1, 3, 13, KVK_BF16, KVK_F32, 2 },
 		{ 65, 0, 1, 64, 1, 65, 3, 1, 8, KVK_F32, KVK_F32, 3 },
 		{ 33, 0, 4, 40, 1, 20, 1, 1, 64, KVK_F32, KVK_F32, 1 },      /* rows beyond all keys */

@@ -40,7 +40,8 @@ all_patterns(enum kvk_type type, double (*value)(uint16_t))
 			continue;
 		}
 		if ((double)x[i] != want || back[i] != h[i])
-			fail_msg("%s %04zx: %a, want %a, back %04x", kvk_types[type].name, i, (double)x[i], want, back[i]);
+			fail_msg(
+			    "%s %04zx: %a, want %a, back %04x", kvk_types[type].name, i, (double)x[i], want, back[i]);
 	}
 	free(h);
 	free(back);

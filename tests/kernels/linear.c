@@ -35,8 +35,11 @@ matrix(const struct sizes *z)
 	noise = test_floats(bytes, 128, 6);
 	for (size_t i = 0; i < bytes; i++)
 		w[i] = (uint8_t)(int)(noise[i] + 128);
-	for (size_t i = 0; i < bytes; i += t->bytes) /* the types used here begin with a half float, or two: 2^-7 .. 2^-5 */
-		w[i + 1] = 0x20 | (w[i + 1] & 7), w[i + 3] = z->type == KVK_Q4_1 ? 0xa0 | (w[i + 3] & 7) : w[i + 3];
+	for (size_t i = 0; i < bytes; i += t->bytes) { /* begin with a half float, q4_1 with two: 2^-7 .. 2^-5 */
+		w[i + 1] = 0x20 | (w[i + 1] & 7);
+		if (z->type == KVK_Q4_1)
+			w[i + 3] = 0xa0 | (w[i + 3] & 7);
+	}
 	free(noise);
 	return w;
 }
@@ -56,7 +59,8 @@ expanded(struct kvk_dev *dev, const struct kvk_weight *w, const struct sizes *z)
 }
 
 static void
-check(const struct sizes *z, const float *w, const float *x, size_t n, const float *bias, const float *before, const float *y)
+check(const struct sizes *z, const float *w, const float *x, size_t n, const float *bias, const float *before,
+    const float *y)
 {
 	for (size_t i = 0; i < n; i++)
 		for (size_t r = 0; r < z->rows; r++) {
@@ -74,7 +78,8 @@ check(const struct sizes *z, const float *w, const float *x, size_t n, const flo
 
 /* y of n rows of x, starting from `before` where add is wanted. */
 static float *
-run(const struct sizes *z, const uint8_t *bytes, int threads, const float *x, size_t n, const float *bias, const float *before)
+run(const struct sizes *z, const uint8_t *bytes, int threads, const float *x, size_t n, const float *bias,
+    const float *before)
 {
 	struct kvk_dev *dev = test_dev(threads);
 	struct kvk_weight *w;
@@ -120,10 +125,18 @@ static void
 sizes_and_types(void **state)
 {
 	static const struct sizes table[] = {
-		{ 1, 1, KVK_F32, KVK_MANY_ROWS },    { 5, 33, KVK_F32, KVK_MANY_ROWS },   { 33, 65, KVK_F16, KVK_MANY_ROWS },
-		{ 130, 64, KVK_Q4_1, KVK_MANY_ROWS }, { 515, 32, KVK_Q8_0, KVK_MANY_ROWS }, { 31, 31, KVK_BF16, KVK_MANY_ROWS },
-		{ 1, 1, KVK_F32, KVK_FEW_ROWS },     { 5, 33, KVK_F32, KVK_FEW_ROWS },    { 33, 65, KVK_F16, KVK_FEW_ROWS },
-		{ 130, 64, KVK_Q4_1, KVK_FEW_ROWS },  { 66, 96, KVK_Q8_0, KVK_FEW_ROWS },  { 31, 31, KVK_BF16, KVK_FEW_ROWS },
+		{ 1, 1, KVK_F32, KVK_MANY_ROWS },
+		{ 5, 33, KVK_F32, KVK_MANY_ROWS },
+		{ 33, 65, KVK_F16, KVK_MANY_ROWS },
+		{ 130, 64, KVK_Q4_1, KVK_MANY_ROWS },
+		{ 515, 32, KVK_Q8_0, KVK_MANY_ROWS },
+		{ 31, 31, KVK_BF16, KVK_MANY_ROWS },
+		{ 1, 1, KVK_F32, KVK_FEW_ROWS },
+		{ 5, 33, KVK_F32, KVK_FEW_ROWS },
+		{ 33, 65, KVK_F16, KVK_FEW_ROWS },
+		{ 130, 64, KVK_Q4_1, KVK_FEW_ROWS },
+		{ 66, 96, KVK_Q8_0, KVK_FEW_ROWS },
+		{ 31, 31, KVK_BF16, KVK_FEW_ROWS },
 	};
 	static const size_t rows[] = { 0, 1, 2, 31, 33, 65 };
 
@@ -163,8 +176,12 @@ static void
 independence(void **state)
 {
 	static const struct sizes table[] = {
-		{ 192, 576, KVK_F32, KVK_MANY_ROWS }, { 576, 192, KVK_Q4_1, KVK_MANY_ROWS }, { 65, 1536, KVK_F16, KVK_MANY_ROWS },
-		{ 192, 576, KVK_F32, KVK_FEW_ROWS },  { 65, 192, KVK_Q4_1, KVK_FEW_ROWS },   { 65, 100, KVK_F16, KVK_FEW_ROWS },
+		{ 192, 576, KVK_F32, KVK_MANY_ROWS },
+		{ 576, 192, KVK_Q4_1, KVK_MANY_ROWS },
+		{ 65, 1536, KVK_F16, KVK_MANY_ROWS },
+		{ 192, 576, KVK_F32, KVK_FEW_ROWS },
+		{ 65, 192, KVK_Q4_1, KVK_FEW_ROWS },
+		{ 65, 100, KVK_F16, KVK_FEW_ROWS },
 	};
 
 	(void)state;

@@ -119,7 +119,8 @@ memory_and_errors(void **state)
 	assert_null(kv_device_alloc(&d, SIZE_MAX / 2, 3, &e));
 	assert_int_equal(e.code, KV_EMEM);
 	assert_null(kv_device_alloc(&d, SIZE_MAX - 8, 1, &e));
-	assert_int_equal(kv_device_check(&d, d.op->pool(d.dev, NULL, 0, 0, KVK_POOL_MAX, 2, NULL), "pooling", &e), KV_EDEV);
+	assert_int_equal(
+	    kv_device_check(&d, d.op->pool(d.dev, NULL, 0, 0, KVK_POOL_MAX, 2, NULL), "pooling", &e), KV_EDEV);
 	assert_string_equal(e.text, "cpu: pooling: pool: width 2 is not odd");
 	kv_device_close(&d);
 }
