@@ -436,12 +436,6 @@ kv_reader_parts(const struct kv_reader *r)
 	return &r->parts;
 }
 
-void
-kv_reader_forget(struct kv_reader *r)
-{
-	kv_source_forget(&r->src);
-}
-
 /* ---- opening, going on, closing */
 
 /* What a file that is no stream starts with, for the message. */

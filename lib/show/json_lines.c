@@ -95,7 +95,7 @@ json_layer(struct kv_show *s)
 	for (size_t h = 0; h < k.Hkv; h++)
 		json_array_append_new(heads, json_integer(k.offset[h + 1] - k.offset[h]));
 	kv_say_json(s, record("kept", json_pack("{s:I, s:o, s:o, s:I}", "sequence", (json_int_t)s->sequence, "layer",
-	    layer(s->index.layer), "heads", heads, "of", (json_int_t)s->n_tokens)));
+	    layer(s->index.layer), "heads", heads, "of", (json_int_t)s->T)));
 	return s->rc;
 }
 

@@ -24,6 +24,7 @@ kv_show_layer_fini(struct kv_show *s)
 	kv_tensor_fini(&s->index);
 	kv_tensor_fini(&s->offset);
 	kv_tensor_fini(&s->value);
+	s->n_full = 0;
 }
 
 void
@@ -39,15 +40,17 @@ kv_show_fini(struct kv_show *s)
 int
 kv_show_begin(struct kv_show *s, size_t number, const json_t *map)
 {
-	const json_t *tokens = json_object_get(map, "tokens");
+	const json_t *tokens = json_object_get(map, "tokens"), *length = json_object_get(map, "prompt_length");
 
 	kv_show_layer_fini(s);
 	free(s->tokens);
 	free(s->kept);
 	s->sequence = number;
 	s->n_heads = s->n_kept = 0;
-	s->n_tokens = json_array_size(tokens);
-	s->kept = kv_alloc(s->n_tokens, sizeof *s->kept, &s->err);
+	s->n_tokens = s->T = json_array_size(tokens);
+	if (json_is_integer(length) && json_integer_value(length) >= 0 && (size_t)json_integer_value(length) < s->n_tokens)
+		s->T = (size_t)json_integer_value(length);
+	s->kept = kv_alloc(s->T, sizeof *s->kept, &s->err);
 	s->tokens = kv_alloc(s->n_tokens, sizeof *s->tokens, &s->err);
 	if (s->tokens == NULL || s->kept == NULL)
 		return s->rc = KV_EMEM;

@@ -46,10 +46,12 @@ struct kv_show {
 	size_t sequence;  /* its number */
 	int32_t *tokens;  /* [n_tokens], owned */
 	size_t n_tokens;
-	size_t n_heads, n_kept; /* layer-heads with an index, and the entries they keep together */
-	uint32_t *kept;         /* tokens view: [n_tokens] how many of them keep each token, owned */
+	size_t T;         /* how many of them are the prompt, whose entries are kept or dropped */
+	size_t n_heads, n_kept; /* layer-heads whose entries were seen, and how many they keep together */
+	uint32_t *kept;         /* tokens view: [T] how many of them keep each token, owned */
 	/* The current layer. */
 	struct kv_tensor index, offset; /* when it has them */
+	size_t n_full;                  /* tokens view: KV heads of k, if it was not evicted; 0: no k */
 	struct kv_tensor value;         /* rows view: the tensor that waits for its index */
 	size_t n_rows;                  /* rows view: rows of values so far, of all layers */
 	bool named;                     /* rows view: the columns' names have been said */

@@ -178,7 +178,7 @@ text_layer(struct kv_show *s)
 	for (size_t h = 1; h < k.Hkv; h++)
 		same = same && k.offset[h + 1] - k.offset[h] == k.offset[1];
 	kv_say(s, "%5s ", "");
-	say_share(s, k.n, k.Hkv * s->n_tokens);
+	say_share(s, k.n, k.Hkv * s->T);
 	if (same)
 		kv_say(s, ", %d in each head", k.offset[1]);
 	else
@@ -195,7 +195,7 @@ text_close(struct kv_show *s)
 	if (s->n_heads == 0)
 		return s->rc;
 	kv_say(s, "  all ");
-	say_share(s, s->n_kept, s->n_heads * s->n_tokens);
+	say_share(s, s->n_kept, s->n_heads * s->T);
 	kv_say(s, ", %.1f a head on average\n", (double)s->n_kept / (double)s->n_heads);
 	return s->rc;
 }

@@ -28,8 +28,22 @@ tokens_wants(const struct kv_show *s, const struct kv_tensor *t)
 static int
 tokens_tensor(struct kv_show *s, struct kv_tensor *t)
 {
+	if (strcmp(t->name, "k") == 0 && t->n_axes == 3)
+		s->n_full = t->shape[0];
 	kv_show_hold(s, t);
 	return s->rc;
+}
+
+/* A layer that was not evicted holds its whole prompt. */
+static void
+count_full(struct kv_show *s)
+{
+	size_t heads = s->o.head == KV_SHOW_ALL ? s->n_full : s->o.head < s->n_full;
+
+	s->n_heads += heads;
+	s->n_kept += heads * s->T;
+	for (size_t p = 0; p < s->T; p++)
+		s->kept[p] += (uint32_t)heads;
 }
 
 static int
@@ -37,17 +51,20 @@ tokens_layer(struct kv_show *s)
 {
 	struct kv_show_kept k;
 
-	if (!kv_show_kept(s, &k))
+	if (!kv_show_kept(s, &k)) {
+		if (s->rc == KV_OK)
+			count_full(s);
 		return s->rc;
+	}
 	for (size_t h = 0; h < k.Hkv; h++) {
 		if (s->o.head != KV_SHOW_ALL && s->o.head != h)
 			continue;
 		s->n_heads++;
 		s->n_kept += (size_t)(k.offset[h + 1] - k.offset[h]);
 		for (int32_t i = k.offset[h]; i < k.offset[h + 1]; i++) {
-			if ((size_t)k.index[i] >= s->n_tokens)
-				return s->rc = kv_fail(&s->err, KV_EFORMAT, "index: position %d, but the sequence has %zu tokens",
-				           k.index[i], s->n_tokens);
+			if ((size_t)k.index[i] >= s->T)
+				return s->rc = kv_fail(&s->err, KV_EFORMAT, "index: position %d, but the prompt has %zu tokens",
+				           k.index[i], s->T);
 			s->kept[k.index[i]]++;
 		}
 	}
@@ -75,7 +92,7 @@ tokens_json(struct kv_show *s)
 {
 	struct kv_buf bytes = { 0 }, text = { 0 };
 
-	for (size_t p = 0; p < s->n_tokens && s->rc == KV_OK; p++) {
+	for (size_t p = 0; p < s->T && s->rc == KV_OK; p++) {
 		json_t *o = json_pack("{s:I, s:I, s:i, s:I, s:I}", "sequence", (json_int_t)s->sequence, "position", (json_int_t)p,
 		    "token", (int)s->tokens[p], "kept", (json_int_t)s->kept[p], "of", (json_int_t)s->n_heads);
 
@@ -91,24 +108,33 @@ tokens_json(struct kv_show *s)
 	return s->rc;
 }
 
+/* Was one head chosen? */
+static bool
+is_one(const struct kv_show *s)
+{
+	return s->o.layer != KV_SHOW_ALL && s->o.head != KV_SHOW_ALL;
+}
+
 static void
 say_heading(struct kv_show *s)
 {
 	size_t all = 0, none = 0;
 
-	for (size_t p = 0; p < s->n_tokens; p++) {
+	for (size_t p = 0; p < s->T; p++) {
 		all += s->kept[p] == s->n_heads;
 		none += s->kept[p] == 0;
 	}
-	kv_say(s, "sequence %zu: %zu tokens; ", s->sequence, s->n_tokens);
-	if (s->n_heads == 1)
+	kv_say(s, "sequence %zu: %zu tokens; ", s->sequence, s->T);
+	if (s->n_heads == 0)
+		kv_say(s, "no keys in this stream\n");
+	else if (is_one(s))
 		kv_say(s, "layer %zu, head %zu keeps %zu (%.1f %%)\n", s->o.layer, s->o.head, s->n_kept,
-		    100.0 * (double)s->n_kept / (double)(s->n_tokens ? s->n_tokens : 1));
+		    100.0 * (double)s->n_kept / (double)(s->T ? s->T : 1));
 	else
 		kv_say(s, "%zu heads keep %.1f each (%.1f %%); kept by all %zu, by none %zu\n"
 		          "marks: # all heads, 9..1 tenths of them, . fewer, blank none\n",
 		    s->n_heads, (double)s->n_kept / (double)s->n_heads,
-		    100.0 * (double)s->n_kept / (double)(s->n_heads * (s->n_tokens ? s->n_tokens : 1)), all, none);
+		    100.0 * (double)s->n_kept / (double)(s->n_heads * (s->T ? s->T : 1)), all, none);
 }
 
 static void
@@ -144,7 +170,7 @@ mark(size_t kept, size_t of)
 static void
 add_cell(struct kv_show *s, struct line *l, const struct kv_buf *cell, size_t from, size_t next, size_t kept)
 {
-	bool one = s->n_heads == 1, newline = cell->n >= 2 && memcmp(cell->data + cell->n - 2, "\\n", 2) == 0;
+	bool one = is_one(s), newline = cell->n >= 2 && memcmp(cell->data + cell->n - 2, "\\n", 2) == 0;
 	size_t width = one && kept == 0 ? next - from : kv_display_width(cell->data, cell->n), blanks;
 
 	if (l->width > 0 && l->width + width + MARGIN > s->o.width)
@@ -173,10 +199,10 @@ tokens_text(struct kv_show *s)
 	size_t from = 0, kept = 0;
 
 	say_heading(s);
-	for (size_t p = 0; p < s->n_tokens && s->rc == KV_OK; p++) {
+	for (size_t p = 0; p < s->T && s->rc == KV_OK; p++) {
 		add_token(s, p, &bytes);
 		kept = s->kept[p] > kept ? s->kept[p] : kept;
-		if (p + 1 < s->n_tokens && kv_utf8_ready(bytes.data, bytes.n) < bytes.n)
+		if (p + 1 < s->T && kv_utf8_ready(bytes.data, bytes.n) < bytes.n)
 			continue;
 		if (s->rc == KV_OK && (s->rc = kv_escape(&cell, bytes.data, bytes.n, &s->err)) == KV_OK)
 			add_cell(s, &l, &cell, from, p + 1, kept);
@@ -194,8 +220,8 @@ tokens_text(struct kv_show *s)
 static int
 tokens_close(struct kv_show *s)
 {
-	if (s->rc == KV_OK && s->n_heads == 0)
-		s->rc = kv_fail(&s->err, KV_EARG, "no index of kept entries for this choice of layer and head; kv-evict makes one");
+	if (s->rc == KV_OK && s->n_heads == 0 && (s->o.layer != KV_SHOW_ALL || s->o.head != KV_SHOW_ALL))
+		s->rc = kv_fail(&s->err, KV_EARG, "no keys of this layer and head; kv-show FILE lists what is there");
 	if (s->rc < 0)
 		return s->rc;
 	return s->o.json ? tokens_json(s) : tokens_text(s);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * make_stream full|evicted|evil FILE - a small stream with known values, for tests of what reads streams.
+ * make_stream full|evicted|evil|logits FILE - a small stream with known values, for tests of what reads streams.
  *
  * Two sequences of 6 and 3 tokens (ids 10, 11, ...), two layers, 2 KV heads of 4 elements, 4 query heads.  Element d of head h, token t,
  * layer l of k is l + h / 2 + t / 10 + d / 100 (f32), of v the same with the sign turned (f16 has no such values, so f32 too).
  *   full     k, v, q of the last two tokens, score with a NaN and an infinity, logits
  *   evicted  head h of layer l keeps the last 2 - h tokens and token 0
+ *   logits   nothing but logits
  *   evil     full, and control characters in every string, and a tensor and a record that nobody knows */
 #include <math.h>
 #include <stdio.h>
@@ -97,7 +98,7 @@ put_evicted(struct kv_writer *w, size_t l, size_t T)
 }
 
 static void
-put_sequence(struct kv_writer *w, size_t T, bool is_evicted, const char *text, bool is_evil)
+put_sequence(struct kv_writer *w, size_t T, const char *kind, const char *text, bool is_evil)
 {
 	static const float logits[VOCAB] = { 0, 1, 2, 3, 4, 5, 6, 7 };
 	const size_t vocab = VOCAB;
@@ -108,9 +109,9 @@ put_sequence(struct kv_writer *w, size_t T, bool is_evicted, const char *text, b
 	must(kv_writer_sequence(w, map, &err));
 	json_decref(map);
 	for (size_t l = 0; l < L; l++) {
-		if (is_evicted)
+		if (strcmp(kind, "evicted") == 0)
 			put_evicted(w, l, T);
-		else
+		else if (strcmp(kind, "logits") != 0)
 			put_full(w, l, T, text);
 		if (is_evil && l == 0)
 			put(w, "nobody.knows", 0, KVK_F32, "odd", &vocab, logits, NULL);
@@ -122,7 +123,8 @@ put_sequence(struct kv_writer *w, size_t T, bool is_evicted, const char *text, b
 int
 main(int argc, char **argv)
 {
-	bool is_evil = argc > 1 && strcmp(argv[1], "evil") == 0, is_evicted = argc > 1 && strcmp(argv[1], "evicted") == 0;
+	const char *kind = argc > 1 ? argv[1] : "";
+	bool is_evil = strcmp(kind, "evil") == 0;
 	const char *text = is_evil ? evil : "plain", *arguments[] = { "-p", is_evil ? "no UTF-8: \x9b\x1b" : "six words" };
 	json_t *m = model(text), *entry = kv_history_entry("kv-prefill", KV_VERSION, 2, (char *const *)arguments);
 	struct kv_writer *w;
@@ -131,10 +133,10 @@ main(int argc, char **argv)
 		return 2;
 	must(kv_writer_open(&w, argv[2], NULL, NULL, &err));
 	must(kv_writer_header(w, m, NULL, entry, &err));
-	put_sequence(w, 6, is_evicted, text, is_evil);
+	put_sequence(w, 6, kind, text, is_evil);
 	if (is_evil) /* a map of one key that means nothing to anyone */
 		must(kv_writer_raw(w, "\x81\xa7nothing\xa3\x1b[m", 13, &err));
-	put_sequence(w, 3, is_evicted, text, false);
+	put_sequence(w, 3, kind, text, false);
 	must(kv_writer_finish(w, &err));
 	json_decref(m);
 	json_decref(entry);
