@@ -46,6 +46,7 @@ $B/bin/%: $B/obj/bin/%.c.o $B/obj/bin/common.c.o $B/libkv.a
 
 # An archive, so that a test is linked with what it uses and nothing else.
 $B/tests/libtest.a: $(TLIBOBJ)
+	@mkdir -p $(@D)
 	@rm -f $@
 	$(AR) rcs $@ $^
 
