@@ -90,7 +90,9 @@ spm_normalizer(void *ctx, const json_t *step, struct kv_err *e)
 	return KV_OK;
 }
 
-/* A Split at spaces finds none: the normalizer has replaced them. */
+/* Metaspace leaves its mark out before a text that begins with a space, and with prepend_scheme "first" behind special tokens
+ * too.  We put it where SentencePiece itself does, before every text: then any text comes back from its ids, and a model's
+ * ids are those of its GGUF file.  A Split at spaces finds none: the normalizer has replaced them. */
 static int
 spm_pretok(void *ctx, const json_t *step, struct kv_err *e)
 {

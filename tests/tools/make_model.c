@@ -19,8 +19,8 @@ static size_t broken_token = SIZE_MAX;
 
 static const struct kv_opt opts[] = {
 	{ "arch", 0, KV_STRING, &spec.arch, "NAME", "architecture", 0, 0, "llama|qwen2|qwen3" },
-	{ "type", 0, KV_STRING, &type_name, "TYPE", "type of the matrices: f32, q8_0, ...; quantised ones need --embedding and the "
-	    "like to be multiples of the block", 0, 0, NULL },
+	{ "type", 0, KV_STRING, &type_name, "TYPE", "type of the matrices: f32, f16, q8_0, q4_k, ...; a matrix whose rows are no whole "
+	    "number of blocks stays f32", 0, 0, NULL },
 	{ "layers", 0, KV_SIZE, &spec.L, "N", "layers", 1, 100, NULL },
 	{ "heads", 0, KV_SIZE, &spec.Hq, "N", "query heads", 1, 64, NULL },
 	{ "kv-heads", 0, KV_SIZE, &spec.Hkv, "N", "KV heads", 1, 64, NULL },
