@@ -134,3 +134,32 @@ red ball. She wanted to play with it, but it was too high."* ]]
 	[[ $output == *'"stop":"context"'* ]]
 	[[ $output == *'"n_tokens":7'* ]]
 }
+
+@test "a turn of a conversation closes the answer that was open" {
+	kv-prefill --chat -p "hi" --dtype f32 -o half.kv
+	kv-prefill --special --dtype f32 -o whole.kv -p \
+	    $'<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n<|im_start|>user\nmore<|im_end|>\n<|im_start|>assistant\n'
+	kv-decode --chat -p "more" -n 8 --ignore-eos --jsonl half.kv >a
+	kv-decode -n 8 --ignore-eos --jsonl whole.kv >b
+	for f in a b; do grep -ao '"tokens":[^]]*\]\|"next_position":[0-9]*' $f >$f.part; done
+	[ -s a.part ]
+	cmp a.part b.part
+}
+
+@test "a turn comes from a file or from the record, byte by byte" {
+	printf '{"prompt":"one two","question":" three\\u0000 "}\n' >j
+	printf ' three\0 ' >q
+	kv-prefill --jsonl j -o p.kv
+	kv-decode --prompt-field question -n 5 --ignore-eos --jsonl p.kv >a
+	kv-decode -f q -n 5 --ignore-eos --jsonl p.kv >b
+	cmp a b
+	kv-decode -p ' three' -n 5 --ignore-eos --jsonl p.kv >c # the turn's last two bytes are two tokens
+	at() { grep -ao '"next_position":[0-9]*' "$1" | cut -d : -f 2; }
+	[ "$(at a)" -eq $(($(at c) + 2)) ]
+}
+
+@test "no tokens are no answer" {
+	kv-prefill -p "one two" -o p.kv
+	[ "$(kv-decode -n 0 p.kv)" = "" ]
+	kv-decode -n 0 --jsonl p.kv | grep -Fq '"n_tokens":0'
+}

@@ -177,3 +177,26 @@ cache() {
 	fails 1 'good.kv: sequence 0.*(layer [0-9]+|embedding), position 7' kv-decode -p " Z" -n 5 good.kv
 	fails 1 'good.kv: sequence 0.*(layer [0-9]+|embedding), position 7' kv-decode --nll <(printf ' Zebra') good.kv
 }
+
+@test "budgets and methods that are none" {
+	kv-prefill -p "a prompt of some words" | kv-score snapkv -w 4 -o scored.kv
+	fails 2 "from 1 to|expected" kv-budget uniform -b 0 -o out/x scored.kv
+	fails 2 "expected a whole number" kv-budget uniform -b many -o out/x scored.kv
+	fails 2 "unknown METHOD 'nosuch'.*" kv-score nosuch -o out/x scored.kv
+	no_file out
+}
+
+@test "what a stage needs and does not get is named, with what brings it" {
+	kv-prefill -p "a prompt of some words" --queries none -o noq.kv
+	fails 1 'noq.kv: sequence 0, layer 0.*--(queries|for)' kv-score snapkv -o out/x noq.kv
+	cache
+	fails 1 'cache.kv: sequence 0.*kv-budget' kv-evict -o out/x cache.kv
+	no_file out
+}
+
+@test "caches and budgets of different prompts do not join" {
+	cache
+	kv-prefill -p "another prompt of other words" | kv-score snapkv -w 4 --only score | kv-budget uniform -b 4 >other.kv
+	fails 1 'cache.kv.*other.kv|other.kv.*cache.kv' kv-evict -o out/x cache.kv other.kv
+	no_file out
+}
