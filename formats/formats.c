@@ -28,7 +28,7 @@ kv_model_open(struct kv_model *m, const char *path, bool with_weights, struct kv
 	if (stat(path, &st) < 0)
 		return kv_fail(e, KV_EIO, "%s: %s", path, strerror(errno));
 	if ((f = kv_format_probe(path)) == NULL)
-		return kv_fail(e, KV_EMODEL, "%s: not a model: expected a GGUF file, or a folder with config.json and *.safetensors",
-		    path);
+		return kv_fail(e, KV_EMODEL,
+		    "%s: not a model: expected a GGUF file, or a folder with config.json and *.safetensors", path);
 	return f->open(m, path, with_weights, e);
 }

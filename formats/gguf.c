@@ -32,11 +32,12 @@ get_size(const struct gguf *g, const struct kv_config *c, const char *key, size_
 	if (v == NULL)
 		return required ? kv_fail(e, KV_EMODEL, "key %s is missing", full) : KV_OK;
 	if (!gguf_uint(v, 0, &first))
-		return kv_fail(e, KV_EMODEL, "key %s: expected a whole number, found %s%s", full, v->is_array ? "a list of " : "",
-		    gguf_type_name(v->type));
+		return kv_fail(e, KV_EMODEL, "key %s: expected a whole number, found %s%s", full,
+		    v->is_array ? "a list of " : "", gguf_type_name(v->type));
 	for (uint64_t i = 1; i < v->n; i++)
 		if (!gguf_uint(v, i, &n) || n != first)
-			return kv_fail(e, KV_EMODEL, "key %s: differs from layer to layer, which is not supported", full);
+			return kv_fail(
+			    e, KV_EMODEL, "key %s: differs from layer to layer, which is not supported", full);
 	*out = (size_t)first;
 	return KV_OK;
 }
@@ -142,9 +143,11 @@ refuse_unsupported(const struct gguf *g, const struct kv_config *c, struct kv_er
 	if (experts > 0)
 		return kv_fail(e, KV_EMODEL, "a mixture of %zu experts, which is not supported", experts);
 	if (window > 0 && (c->context == 0 || window < c->context))
-		return kv_fail(e, KV_EMODEL, "sliding-window attention over %zu tokens, which is not supported", window);
+		return kv_fail(
+		    e, KV_EMODEL, "sliding-window attention over %zu tokens, which is not supported", window);
 	if (value != c->D)
-		return kv_fail(e, KV_EMODEL, "values of %zu dimensions beside keys of %zu, which is not supported", value, c->D);
+		return kv_fail(
+		    e, KV_EMODEL, "values of %zu dimensions beside keys of %zu, which is not supported", value, c->D);
 	return KV_OK;
 }
 
@@ -183,7 +186,8 @@ set_rope(const struct gguf *g, struct kv_config *c, struct kv_err *e)
 		if ((rc = get_real(g, c, "rope.scaling.factor", &linear, true, e)) < 0)
 			return rc;
 	} else if (type[0] != '\0' && strcmp(type, "none") != 0) {
-		return kv_fail(e, KV_EMODEL, "key %s: '%s' is not supported (none, linear, or Llama 3.1's rope_freqs.weight)", full, type);
+		return kv_fail(e, KV_EMODEL,
+		    "key %s: '%s' is not supported (none, linear, or Llama 3.1's rope_freqs.weight)", full, type);
 	}
 	if ((rc = rope_factors(g, c, &factors, e)) < 0)
 		return rc;
@@ -207,7 +211,10 @@ static struct kv_matrix
 matrix(const struct gguf_tensor *t)
 {
 	return (struct kv_matrix){
-		.type = t->type, .rows = t->dims[1] * t->dims[2] * t->dims[3], .cols = t->dims[0], .data = t->data,
+		.type = t->type,
+		.rows = t->dims[1] * t->dims[2] * t->dims[3],
+		.cols = t->dims[0],
+		.data = t->data,
 	};
 }
 
@@ -219,7 +226,8 @@ is_bias(const char *name)
 	return n > 5 && strcmp(name + n - 5, ".bias") == 0;
 }
 
-/* Tensors we know go to their place.  Others are ignored, but not a bias: without it every result would be slightly wrong. */
+/* Tensors we know go to their place.  Others are ignored, but not a bias: without it every result would be slightly
+ * wrong. */
 static int
 set_weights(const struct gguf *g, struct kv_model *m, struct kv_err *e)
 {
@@ -306,8 +314,8 @@ gguf_probe(const char *path)
 /* ---- inspection ---- */
 
 static int
-gguf_tensors(const char *path, int (*fn)(void *ctx, const char *name, const struct kv_matrix *w, struct kv_err *e), void *ctx,
-    struct kv_err *e)
+gguf_tensors(const char *path, int (*fn)(void *ctx, const char *name, const struct kv_matrix *w, struct kv_err *e),
+    void *ctx, struct kv_err *e)
 {
 	struct kv_map map = { 0 };
 	struct gguf g = { 0 };
@@ -398,7 +406,8 @@ gguf_metadata(const char *path, json_t **out, struct kv_err *e)
 	if ((rc = gguf_parse(&g, &map, e)) < 0) {
 		kv_where(e, "%s", path);
 	} else {
-		*out = json_pack("{s:s, s:i, s:I}", "format", "gguf", "version", (int)g.version, "tensors", (json_int_t)g.n_tensors);
+		*out = json_pack(
+		    "{s:s, s:i, s:I}", "format", "gguf", "version", (int)g.version, "tensors", (json_int_t)g.n_tensors);
 		for (size_t i = 0; i < g.n_pairs; i++) {
 			key = text_json(g.pairs[i].key, strlen(g.pairs[i].key));
 			json_object_set_new(*out, json_string_value(key), value_json(&g.pairs[i].value));
@@ -411,6 +420,10 @@ gguf_metadata(const char *path, json_t **out, struct kv_err *e)
 }
 
 const struct kv_format kv_format_gguf = {
-	.name = "gguf", .brief = "one file with keys and tensors, as llama.cpp uses",
-	.probe = gguf_probe, .open = gguf_open, .tensors = gguf_tensors, .metadata = gguf_metadata,
+	.name = "gguf",
+	.brief = "one file with keys and tensors, as llama.cpp uses",
+	.probe = gguf_probe,
+	.open = gguf_open,
+	.tensors = gguf_tensors,
+	.metadata = gguf_metadata,
 };

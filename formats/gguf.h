@@ -36,10 +36,10 @@ enum gguf_type { /* of values, as the file numbers them */
 #define GGUF_NAME_MAX 128 /* bytes of a key or a tensor's name here, terminator included */
 
 struct gguf_value {
-	enum gguf_type type;       /* of the elements if is_array */
+	enum gguf_type type; /* of the elements if is_array */
 	bool is_array;
-	uint64_t n;                /* elements; 1 if not an array */
-	const unsigned char *data; /* the elements, unaligned; strings and arrays one behind the other, each with its header */
+	uint64_t n; /* elements; 1 if not an array */
+	const unsigned char *data; /* the elements, unaligned; strings and arrays each with their header */
 	size_t bytes;
 };
 
@@ -66,8 +66,8 @@ struct gguf {
 	size_t n_tensors;
 };
 
-/* Parse what a map holds into a zeroed *g.  Call gguf_fini in any case.  Takes no more memory than a few times the file's size.
- * Fails: KV_EFORMAT (naming the key or tensor), KV_EMODEL (element type we do not know), KV_EMEM. */
+/* Parse what a map holds into a zeroed *g.  Call gguf_fini in any case.  Takes no more memory than a few times the
+ * file's size. Fails: KV_EFORMAT (naming the key or tensor), KV_EMODEL (element type we do not know), KV_EMEM. */
 int gguf_parse(struct gguf *g, const struct kv_map *map, struct kv_err *e);
 void gguf_fini(struct gguf *g);
 

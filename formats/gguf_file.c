@@ -18,9 +18,18 @@ static const struct {
 	const char *name;
 	unsigned bytes; /* 0: of no fixed size */
 } types[GGUF_N_TYPES] = {
-	[GGUF_U8] = { "u8", 1 }, [GGUF_I8] = { "i8", 1 }, [GGUF_U16] = { "u16", 2 }, [GGUF_I16] = { "i16", 2 },
-	[GGUF_U32] = { "u32", 4 }, [GGUF_I32] = { "i32", 4 }, [GGUF_F32] = { "f32", 4 }, [GGUF_BOOL] = { "bool", 1 },
-	[GGUF_STRING] = { "string", 0 }, [GGUF_ARRAY] = { "array", 0 }, [GGUF_U64] = { "u64", 8 }, [GGUF_I64] = { "i64", 8 },
+	[GGUF_U8] = { "u8", 1 },
+	[GGUF_I8] = { "i8", 1 },
+	[GGUF_U16] = { "u16", 2 },
+	[GGUF_I16] = { "i16", 2 },
+	[GGUF_U32] = { "u32", 4 },
+	[GGUF_I32] = { "i32", 4 },
+	[GGUF_F32] = { "f32", 4 },
+	[GGUF_BOOL] = { "bool", 1 },
+	[GGUF_STRING] = { "string", 0 },
+	[GGUF_ARRAY] = { "array", 0 },
+	[GGUF_U64] = { "u64", 8 },
+	[GGUF_I64] = { "i64", 8 },
 	[GGUF_F64] = { "f64", 8 },
 };
 
@@ -29,8 +38,19 @@ static const struct {
 	uint32_t number;
 	enum kvk_type type;
 } tensor_types[] = {
-	{ 0, KVK_F32 }, { 1, KVK_F16 }, { 2, KVK_Q4_0 }, { 3, KVK_Q4_1 }, { 6, KVK_Q5_0 }, { 7, KVK_Q5_1 }, { 8, KVK_Q8_0 },
-	{ 10, KVK_Q2_K }, { 11, KVK_Q3_K }, { 12, KVK_Q4_K }, { 13, KVK_Q5_K }, { 14, KVK_Q6_K }, { 26, KVK_I32 },
+	{ 0, KVK_F32 },
+	{ 1, KVK_F16 },
+	{ 2, KVK_Q4_0 },
+	{ 3, KVK_Q4_1 },
+	{ 6, KVK_Q5_0 },
+	{ 7, KVK_Q5_1 },
+	{ 8, KVK_Q8_0 },
+	{ 10, KVK_Q2_K },
+	{ 11, KVK_Q3_K },
+	{ 12, KVK_Q4_K },
+	{ 13, KVK_Q5_K },
+	{ 14, KVK_Q6_K },
+	{ 26, KVK_I32 },
 	{ 30, KVK_BF16 },
 };
 enum { N_TENSOR_TYPES = sizeof tensor_types / sizeof *tensor_types };
@@ -90,8 +110,8 @@ take_name(struct cursor *c, char out[GGUF_NAME_MAX], const char *what, uint64_t 
 	if (c->overrun)
 		return kv_fail(e, KV_EFORMAT, "%s %llu: its name ends beyond the file", what, (unsigned long long)i);
 	if (n == 0 || n >= GGUF_NAME_MAX)
-		return kv_fail(e, KV_EFORMAT, "%s %llu: a name of %llu bytes, expected 1 to %d", what, (unsigned long long)i,
-		    (unsigned long long)n, GGUF_NAME_MAX - 1);
+		return kv_fail(e, KV_EFORMAT, "%s %llu: a name of %llu bytes, expected 1 to %d", what,
+		    (unsigned long long)i, (unsigned long long)n, GGUF_NAME_MAX - 1);
 	for (uint64_t k = 0; k < n; k++)
 		out[k] = p[k] < ' ' || p[k] == 127 ? '?' : (char)p[k];
 	out[n] = '\0';
@@ -238,8 +258,9 @@ unknown_type(const struct gguf_tensor *t, uint32_t number, struct kv_err *e)
 
 	for (size_t i = 0; i < N_TENSOR_TYPES; i++)
 		at += (size_t)snprintf(known + at, sizeof known - at, " %s", kvk_types[tensor_types[i].type].name);
-	return kv_fail(e, KV_EMODEL, "tensor %s: element type number %u is not known (known:%s); quantise the model to one of these",
-	    t->name, number, known);
+	return kv_fail(e, KV_EMODEL,
+	    "tensor %s: element type number %u is not known (known:%s); quantise the model to one of these", t->name,
+	    number, known);
 }
 
 static int
@@ -260,7 +281,8 @@ read_dims(struct cursor *c, struct gguf_tensor *t, struct kv_err *e)
 	uint64_t n_dims = take_uint(c, 4);
 
 	if (n_dims == 0 || n_dims > 4)
-		return kv_fail(e, KV_EFORMAT, "tensor %s: %llu dimensions, expected 1 to 4", t->name, (unsigned long long)n_dims);
+		return kv_fail(
+		    e, KV_EFORMAT, "tensor %s: %llu dimensions, expected 1 to 4", t->name, (unsigned long long)n_dims);
 	t->n_dims = (unsigned)n_dims;
 	for (unsigned i = 0; i < 4; i++) {
 		t->dims[i] = i < n_dims ? take_uint(c, 8) : 1;
@@ -293,16 +315,18 @@ place(struct gguf_tensor *t, const struct kv_map *map, size_t start, size_t alig
 	size_t room = start < map->bytes ? map->bytes - start : 0;
 
 	if (t->dims[0] % kvk_types[t->type].block != 0)
-		return kv_fail(e, KV_EFORMAT, "tensor %s: rows of %zu elements are no whole number of %s blocks", t->name, t->dims[0],
-		    kvk_types[t->type].name);
+		return kv_fail(e, KV_EFORMAT, "tensor %s: rows of %zu elements are no whole number of %s blocks",
+		    t->name, t->dims[0], kvk_types[t->type].name);
 	if (!kv_mul(t->dims[1], t->dims[2], &rows) || !kv_mul(rows, t->dims[3], &rows) ||
 	    !kv_type_bytes(t->type, t->dims[0], &bytes) || !kv_mul(rows, bytes, &bytes))
-		return kv_fail(e, KV_EFORMAT, "tensor %s: dimensions [%zu %zu %zu %zu] are absurd", t->name, t->dims[0], t->dims[1],
-		    t->dims[2], t->dims[3]);
+		return kv_fail(e, KV_EFORMAT, "tensor %s: dimensions [%zu %zu %zu %zu] are absurd", t->name, t->dims[0],
+		    t->dims[1], t->dims[2], t->dims[3]);
 	if (offset % alignment != 0)
-		return kv_fail(e, KV_EFORMAT, "tensor %s: offset %zu is no multiple of the alignment %zu", t->name, offset, alignment);
+		return kv_fail(e, KV_EFORMAT, "tensor %s: offset %zu is no multiple of the alignment %zu", t->name,
+		    offset, alignment);
 	if (offset > room || bytes > room - offset)
-		return kv_fail(e, KV_EFORMAT, "tensor %s: %zu bytes at offset %zu end beyond the file (%zu bytes of data): is it truncated?",
+		return kv_fail(e, KV_EFORMAT,
+		    "tensor %s: %zu bytes at offset %zu end beyond the file (%zu bytes of data): is it truncated?",
 		    t->name, bytes, offset, room);
 	t->data = map->data + start + offset;
 	t->bytes = bytes;
@@ -343,7 +367,8 @@ read_alignment(struct gguf *g, struct kv_err *e)
 	uint64_t n = 32;
 
 	if (v != NULL && (v->is_array || !gguf_uint(v, 0, &n) || n < 8 || n > MAX_ALIGNMENT || (n & (n - 1)) != 0))
-		return kv_fail(e, KV_EFORMAT, "general.alignment: expected a power of two from 8 to %llu", (unsigned long long)MAX_ALIGNMENT);
+		return kv_fail(e, KV_EFORMAT, "general.alignment: expected a power of two from 8 to %llu",
+		    (unsigned long long)MAX_ALIGNMENT);
 	g->alignment = (size_t)n;
 	return KV_OK;
 }
@@ -366,7 +391,8 @@ read_header(struct gguf *g, struct cursor *c, uint64_t *n_tensors, uint64_t *n_p
 		return kv_fail(e, KV_EFORMAT, "ends within the header");
 	/* The shortest pair takes 8 + 1 + 4 + 1 bytes, the shortest tensor info 8 + 1 + 4 + 8 + 4 + 8. */
 	if (*n_pairs > MAX_PAIRS || *n_pairs > left(c) / 14)
-		return kv_fail(e, KV_EFORMAT, "announces %llu keys, more than a file of this size can hold", (unsigned long long)*n_pairs);
+		return kv_fail(e, KV_EFORMAT, "announces %llu keys, more than a file of this size can hold",
+		    (unsigned long long)*n_pairs);
 	if (*n_tensors > MAX_TENSORS || *n_tensors > left(c) / 33)
 		return kv_fail(e, KV_EFORMAT, "announces %llu tensors, more than a file of this size can hold",
 		    (unsigned long long)*n_tensors);

@@ -37,14 +37,15 @@ find_token_list(const struct gguf *g, const struct kv_vocab *v, const char *key,
 	int rc = find_list(g, key, type, out, e);
 
 	if (rc == KV_OK && *out != NULL && (*out)->n != v->n)
-		return kv_fail(e, KV_EMODEL, "key %s: %llu elements for %zu tokens", key, (unsigned long long)(*out)->n, v->n);
+		return kv_fail(
+		    e, KV_EMODEL, "key %s: %llu elements for %zu tokens", key, (unsigned long long)(*out)->n, v->n);
 	return rc;
 }
 
 /* All strings of a list in one piece of memory, each terminated; calls put(v, i, text, n) for each. */
 static int
-copy_strings(struct kv_vocab *v, const struct gguf_value *list, void (*put)(struct kv_vocab *, size_t, const char *, size_t),
-    struct kv_err *e)
+copy_strings(struct kv_vocab *v, const struct gguf_value *list,
+    void (*put)(struct kv_vocab *, size_t, const char *, size_t), struct kv_err *e)
 {
 	const unsigned char *at = list->data;
 	char *copy = kv_vocab_alloc(v, list->bytes, 1, e); /* the 8 bytes of a length hold the terminator */
@@ -82,8 +83,8 @@ put_merge(struct kv_vocab *v, size_t i, const char *text, size_t n)
 static uint8_t
 token_kind(int64_t number)
 {
-	static const uint8_t kinds[] = { KV_TOKEN_NORMAL, KV_TOKEN_NORMAL, KV_TOKEN_SPECIAL, KV_TOKEN_SPECIAL, KV_TOKEN_ADDED,
-		KV_TOKEN_UNUSED, KV_TOKEN_BYTE };
+	static const uint8_t kinds[] = { KV_TOKEN_NORMAL, KV_TOKEN_NORMAL, KV_TOKEN_SPECIAL, KV_TOKEN_SPECIAL,
+		KV_TOKEN_ADDED, KV_TOKEN_UNUSED, KV_TOKEN_BYTE };
 
 	return number >= 0 && number < (int64_t)sizeof kinds ? kinds[number] : KV_TOKEN_NORMAL;
 }
@@ -155,7 +156,8 @@ set_pre(const struct gguf *g, struct kv_vocab *v, struct kv_err *e)
 	return kv_vocab_set_pre(v, name, e);
 }
 
-/* Token ids by key.  One that is no token is no pad or unknown token, but a missing beginning or end would spoil everything. */
+/* Token ids by key.  One that is no token is no pad or unknown token, but a missing beginning or end would spoil
+ * everything. */
 static int
 get_id(const struct gguf *g, const struct kv_vocab *v, const char *key, bool strict, int32_t *id, struct kv_err *e)
 {
@@ -264,7 +266,8 @@ gguf_vocab(const struct gguf *g, struct kv_vocab *v, struct kv_err *e)
 		v->kind = KV_VOCAB_SPM;
 		v->add_bos = v->add_space_prefix = true;
 	} else {
-		return kv_fail(e, KV_EMODEL, "key tokenizer.ggml.model: expected gpt2 or llama; other kinds of vocabulary are not supported");
+		return kv_fail(e, KV_EMODEL,
+		    "key tokenizer.ggml.model: expected gpt2 or llama; other kinds of vocabulary are not supported");
 	}
 	if ((rc = set_tokens(g, v, e)) < 0)
 		return rc;

@@ -81,7 +81,8 @@ set_sizes(const json_t *o, struct kv_config *c, struct kv_err *e)
 		c->Hkv = c->Hq;
 	if (c->D == 0 && c->Hq != 0) {
 		if (c->d % c->Hq != 0)
-			return kv_fail(e, KV_EMODEL, "hidden_size %zu is not a multiple of num_attention_heads %zu", c->d, c->Hq);
+			return kv_fail(
+			    e, KV_EMODEL, "hidden_size %zu is not a multiple of num_attention_heads %zu", c->d, c->Hq);
 		c->D = c->d / c->Hq;
 	}
 	c->scale = (float)(1 / sqrt((double)c->D));
@@ -96,7 +97,8 @@ refuse_window(const json_t *o, const struct kv_config *c, struct kv_err *e)
 	size_t window = 0, i;
 	int rc;
 
-	json_array_foreach(types, i, type) {
+	json_array_foreach(types, i, type)
+	{
 		if (!json_is_string(type) || strcmp(json_string_value(type), "full_attention") != 0)
 			return kv_fail(e, KV_EMODEL, "layer_types: '%s' is not supported (full_attention is)",
 			    json_is_string(type) ? json_string_value(type) : "?");
@@ -106,8 +108,10 @@ refuse_window(const json_t *o, const struct kv_config *c, struct kv_err *e)
 	if ((rc = get_size(o, "sliding_window", &window, false, e)) < 0)
 		return rc;
 	if (window > 0 && (c->context == 0 || window < c->context))
-		return kv_fail(e, KV_EMODEL, "sliding_window %zu is shorter than the context %zu: sliding-window attention is not "
-		    "supported; setting it to null in config.json keeps the model exact up to %zu tokens", window, c->context, window);
+		return kv_fail(e, KV_EMODEL,
+		    "sliding_window %zu is shorter than the context %zu: sliding-window attention is not "
+		    "supported; setting it to null in config.json keeps the model exact up to %zu tokens",
+		    window, c->context, window);
 	return KV_OK;
 }
 
@@ -121,8 +125,10 @@ refuse_unsupported(const json_t *o, const struct kv_config *c, struct kv_err *e)
 
 	if (quantised != NULL) {
 		method = json_string_value(hf_get(quantised, "quant_method"));
-		return kv_fail(e, KV_EMODEL, "quantization_config (%s): only F32, F16 and BF16 folders are supported; a GGUF file may "
-		    "be quantised", method ? method : "unnamed");
+		return kv_fail(e, KV_EMODEL,
+		    "quantization_config (%s): only F32, F16 and BF16 folders are supported; a GGUF file may "
+		    "be quantised",
+		    method ? method : "unnamed");
 	}
 	for (int i = 0; i < 2; i++)
 		if (json_is_true(hf_get(o, biases[i])))
@@ -172,10 +178,12 @@ set_rope(const json_t *o, struct kv_config *c, struct kv_err *e)
 	if (s == NULL || (type != NULL && strcmp(type, "default") == 0))
 		return kv_config_rope(c, 1, NULL, NULL, e);
 	if (type != NULL && strcmp(type, "linear") == 0)
-		return (rc = get_real(s, "factor", &linear, true, e)) < 0 ? rc : kv_config_rope(c, linear, NULL, NULL, e);
+		return (rc = get_real(s, "factor", &linear, true, e)) < 0 ? rc
+									  : kv_config_rope(c, linear, NULL, NULL, e);
 	if (type != NULL && strcmp(type, "llama3") == 0)
 		return (rc = read_llama3(s, &llama3, e)) < 0 ? rc : kv_config_rope(c, 1, &llama3, NULL, e);
-	return kv_fail(e, KV_EMODEL, "rotary scaling '%s' is not supported (default, linear and llama3 are)", type ? type : "without a type");
+	return kv_fail(e, KV_EMODEL, "rotary scaling '%s' is not supported (default, linear and llama3 are)",
+	    type ? type : "without a type");
 }
 
 int

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * normalizer and pre_tokenizer of tokenizer.json.  A step we do not know is refused by name: guessing would give wrong ids. */
+ * normalizer and pre_tokenizer of tokenizer.json.  A step we do not know is refused by name: guessing would give wrong
+ * ids. */
 #include <ctype.h>
 #include <string.h>
 
@@ -7,7 +8,7 @@
 #include "lib/buf.h"
 
 #define MAX_PATTERNS 16
-#define MAX_DEPTH    4 /* Sequences within Sequences */
+#define MAX_DEPTH    4              /* Sequences within Sequences */
 #define SPACE_MARK   "\xe2\x96\x81" /* U+2581 */
 
 static const char *
@@ -41,9 +42,7 @@ each_step(const json_t *step, step_fn fn, void *ctx, unsigned depth, struct kv_e
 	if (depth == MAX_DEPTH)
 		return kv_fail(e, KV_EMODEL, "sequences nested too deeply");
 	list = hf_get(step, "pretokenizers") ? hf_get(step, "pretokenizers") : hf_get(step, "normalizers");
-	json_array_foreach(list, i, item)
-		if ((rc = each_step(item, fn, ctx, depth + 1, e)) < 0)
-			return rc;
+	json_array_foreach(list, i, item) if ((rc = each_step(item, fn, ctx, depth + 1, e)) < 0) return rc;
 	return KV_OK;
 }
 
@@ -53,7 +52,8 @@ replaces_spaces(const json_t *step)
 	const char *from = json_string_value(hf_get(hf_get(step, "pattern"), "String"));
 	const char *to = json_string_value(hf_get(step, "content"));
 
-	return is_type(step, "Replace") && from != NULL && to != NULL && strcmp(from, " ") == 0 && strcmp(to, SPACE_MARK) == 0;
+	return is_type(step, "Replace") && from != NULL && to != NULL && strcmp(from, " ") == 0 &&
+	       strcmp(to, SPACE_MARK) == 0;
 }
 
 static int
@@ -90,9 +90,9 @@ spm_normalizer(void *ctx, const json_t *step, struct kv_err *e)
 	return KV_OK;
 }
 
-/* Metaspace leaves its mark out before a text that begins with a space, and with prepend_scheme "first" behind special tokens
- * too.  We put it where SentencePiece itself does, before every text: then any text comes back from its ids, and a model's
- * ids are those of its GGUF file.  A Split at spaces finds none: the normalizer has replaced them. */
+/* Metaspace leaves its mark out before a text that begins with a space, and with prepend_scheme "first" behind special
+ * tokens too.  We put it where SentencePiece itself does, before every text: then any text comes back from its ids, and
+ * a model's ids are those of its GGUF file.  A Split at spaces finds none: the normalizer has replaced them. */
 static int
 spm_pretok(void *ctx, const json_t *step, struct kv_err *e)
 {
@@ -101,9 +101,11 @@ spm_pretok(void *ctx, const json_t *step, struct kv_err *e)
 	struct kv_vocab *v = ctx;
 
 	if (is_type(step, "Metaspace"))
-		v->add_space_prefix |= scheme != NULL ? strcmp(scheme, "never") != 0 : !json_is_false(hf_get(step, "add_prefix_space"));
+		v->add_space_prefix |=
+		    scheme != NULL ? strcmp(scheme, "never") != 0 : !json_is_false(hf_get(step, "add_prefix_space"));
 	else if (!is_type(step, "Split") || at == NULL || strcmp(at, " ") != 0)
-		return kv_fail(e, KV_EMODEL, "pre_tokenizer %s is not supported beside U+2581 for spaces", type_of(step));
+		return kv_fail(
+		    e, KV_EMODEL, "pre_tokenizer %s is not supported beside U+2581 for spaces", type_of(step));
 	return KV_OK;
 }
 
@@ -158,15 +160,16 @@ add_literal(struct chain *c, const char *text, struct kv_err *e)
 	int rc = KV_OK;
 
 	for (; *text != '\0' && rc == KV_OK; text++)
-		rc = kv_buf_printf(&b, e, "%s%c", (unsigned char)*text < 128 && !isalnum((unsigned char)*text) ? "\\" : "", *text);
+		rc = kv_buf_printf(
+		    &b, e, "%s%c", (unsigned char)*text < 128 && !isalnum((unsigned char)*text) ? "\\" : "", *text);
 	if (rc == KV_OK)
 		rc = add_pattern(c, b.data ? b.data : "", e);
 	kv_buf_fini(&b);
 	return rc;
 }
 
-/* Isolated: matches and what lies between are pieces, which is what our patterns do.  Removed with invert removes what lies
- * between: published patterns leave nothing there. */
+/* Isolated: matches and what lies between are pieces, which is what our patterns do.  Removed with invert removes what
+ * lies between: published patterns leave nothing there. */
 static int
 add_split(struct chain *c, const json_t *step, struct kv_err *e)
 {
@@ -177,7 +180,8 @@ add_split(struct chain *c, const json_t *step, struct kv_err *e)
 	bool inverted = behaviour != NULL && strcmp(behaviour, "Removed") == 0 && json_is_true(hf_get(step, "invert"));
 
 	if (!isolated && !inverted)
-		return kv_fail(e, KV_EMODEL, "pre_tokenizer Split with behavior %s is not supported", behaviour ? behaviour : "(none)");
+		return kv_fail(e, KV_EMODEL, "pre_tokenizer Split with behavior %s is not supported",
+		    behaviour ? behaviour : "(none)");
 	if (regex != NULL)
 		return add_pattern(c, regex, e);
 	if (text != NULL)
@@ -223,7 +227,8 @@ hf_pretok(const json_t *tokenizer, struct kv_vocab *v, struct kv_err *e)
 	    (rc = each_step(hf_get(tokenizer, "pre_tokenizer"), bpe_pretok, &c, 0, e)) < 0)
 		return rc;
 	if (!c.byte_level)
-		return kv_fail(e, KV_EMODEL, "pre_tokenizer: neither ByteLevel nor U+2581 for spaces: this kind of vocabulary is not supported");
+		return kv_fail(e, KV_EMODEL,
+		    "pre_tokenizer: neither ByteLevel nor U+2581 for spaces: this kind of vocabulary is not supported");
 	if ((v->patterns = kv_vocab_alloc(v, c.n, sizeof *v->patterns, e)) == NULL)
 		return KV_EMEM;
 	memcpy(v->patterns, c.patterns, c.n * sizeof *v->patterns);

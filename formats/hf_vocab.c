@@ -41,13 +41,15 @@ count_tokens(const struct source *s, size_t *n, struct kv_err *e)
 	int rc;
 
 	*n = 0;
-	json_object_foreach((json_t *)s->vocab, text, id) {
+	json_object_foreach((json_t *)s->vocab, text, id)
+	{
 		if ((rc = check_id(id, text, limit, e)) < 0)
 			return rc;
 		if (*n <= (size_t)json_integer_value(id))
 			*n = (size_t)json_integer_value(id) + 1;
 	}
-	json_array_foreach(added, i, token) {
+	json_array_foreach(added, i, token)
+	{
 		text = json_string_value(hf_get(token, "content"));
 		if (text == NULL)
 			return kv_fail(e, KV_EFORMAT, "added_tokens: entry %zu has no content", i);
@@ -67,8 +69,7 @@ text_bytes(const json_t *vocab)
 	size_t bytes = 0;
 	json_t *id;
 
-	json_object_foreach((json_t *)vocab, text, id)
-		bytes += strlen(text) + 1;
+	json_object_foreach((json_t *)vocab, text, id) bytes += strlen(text) + 1;
 	return bytes;
 }
 
@@ -81,7 +82,8 @@ fill_vocab(struct kv_vocab *v, const struct source *s, struct kv_err *e)
 
 	if (copy == NULL)
 		return KV_EMEM;
-	json_object_foreach((json_t *)s->vocab, text, id) {
+	json_object_foreach((json_t *)s->vocab, text, id)
+	{
 		struct kv_token *t = &v->tokens[json_integer_value(id)];
 		size_t n = strlen(text);
 
@@ -102,7 +104,8 @@ fill_added(struct kv_vocab *v, const struct source *s, struct kv_err *e)
 	const json_t *token;
 	size_t i;
 
-	json_array_foreach(hf_get(s->tokenizer, "added_tokens"), i, token) {
+	json_array_foreach(hf_get(s->tokenizer, "added_tokens"), i, token)
+	{
 		const char *text = json_string_value(hf_get(token, "content"));
 		struct kv_token *t = &v->tokens[json_integer_value(hf_get(token, "id"))];
 
@@ -155,8 +158,9 @@ split_merge(const json_t *merge, const char **left, size_t *n_left, const char *
 
 /* Calls fn for every merge in order of rank; text is left and right with `gap` between them. */
 static int
-each_merge(const struct source *s, const char *gap, int (*fn)(struct kv_vocab *, const struct source *, size_t, const char *,
-    size_t, struct kv_err *), struct kv_vocab *v, struct kv_err *e)
+each_merge(const struct source *s, const char *gap,
+    int (*fn)(struct kv_vocab *, const struct source *, size_t, const char *, size_t, struct kv_err *),
+    struct kv_vocab *v, struct kv_err *e)
 {
 	const json_t *merges = hf_get(s->model, "merges"), *merge;
 	const char *left, *right;
@@ -164,7 +168,8 @@ each_merge(const struct source *s, const char *gap, int (*fn)(struct kv_vocab *,
 	size_t rank, n_left;
 	int rc = KV_OK;
 
-	json_array_foreach(merges, rank, merge) {
+	json_array_foreach(merges, rank, merge)
+	{
 		b.n = 0;
 		if (!split_merge(merge, &left, &n_left, &right))
 			rc = kv_fail(e, KV_EFORMAT, "model.merges: entry %zu is no pair", rank);
@@ -196,9 +201,9 @@ fill_merges(struct kv_vocab *v, const struct source *s, struct kv_err *e)
 	return each_merge(s, " ", put_merge, v, e);
 }
 
-/* SentencePiece joins the neighbours whose union has the highest score.  tokenizer.json has ranked pairs instead, made from
- * these scores: all pairs that give one piece follow each other where the piece stood in the order of scores.  So minus the
- * first rank that gives a piece puts the pieces back into that order. */
+/* SentencePiece joins the neighbours whose union has the highest score.  tokenizer.json has ranked pairs instead, made
+ * from these scores: all pairs that give one piece follow each other where the piece stood in the order of scores.  So
+ * minus the first rank that gives a piece puts the pieces back into that order. */
 static int
 put_score(struct kv_vocab *v, const struct source *s, size_t rank, const char *text, size_t n, struct kv_err *e)
 {
@@ -240,7 +245,8 @@ find_id(const struct kv_vocab *v, const char *text)
 	size_t n = text != NULL ? strlen(text) : 0;
 
 	for (size_t i = 0; i < v->n && text != NULL; i++)
-		if (v->tokens[i].n == n && memcmp(v->tokens[i].text, text, n) == 0 && v->tokens[i].kind != KV_TOKEN_UNUSED)
+		if (v->tokens[i].n == n && memcmp(v->tokens[i].text, text, n) == 0 &&
+		    v->tokens[i].kind != KV_TOKEN_UNUSED)
 			return (int32_t)i;
 	return -1;
 }
@@ -289,7 +295,8 @@ find_template(const json_t *post)
 
 	if (type != NULL && strcmp(type, "TemplateProcessing") == 0)
 		return post;
-	json_array_foreach(list, i, item) {
+	json_array_foreach(list, i, item)
+	{
 		type = json_string_value(hf_get(item, "type"));
 		if (type != NULL && strcmp(type, "TemplateProcessing") == 0)
 			return item;
@@ -297,7 +304,8 @@ find_template(const json_t *post)
 	return NULL;
 }
 
-/* What is put around a single text: a template says it exactly; else tokenizer_config.json; else the habit of the kind. */
+/* What is put around a single text: a template says it exactly; else tokenizer_config.json; else the habit of the kind.
+ */
 static void
 set_flags(struct kv_vocab *v, const struct source *s)
 {
@@ -311,7 +319,8 @@ set_flags(struct kv_vocab *v, const struct source *s)
 	v->add_eos = json_is_true(hf_get(s->settings, "add_eos_token"));
 	if (single != NULL)
 		v->add_bos = v->add_eos = false;
-	json_array_foreach(single, i, piece) {
+	json_array_foreach(single, i, piece)
+	{
 		id = find_id(v, json_string_value(hf_get(hf_get(piece, "SpecialToken"), "id")));
 		behind |= hf_get(piece, "Sequence") != NULL;
 		if (id < 0)
@@ -359,7 +368,8 @@ template_text(const json_t *settings)
 	const char *name;
 	size_t i;
 
-	json_array_foreach(t, i, item) {
+	json_array_foreach(t, i, item)
+	{
 		name = json_string_value(hf_get(item, "name"));
 		if (name != NULL && strcmp(name, "default") == 0)
 			return json_string_value(hf_get(item, "template"));

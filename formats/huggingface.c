@@ -83,11 +83,13 @@ list_shards(const json_t *map, const char ***names, size_t *n, struct kv_err *e)
 	*n = 0;
 	if ((*names = kv_alloc(json_object_size(map), sizeof **names, e)) == NULL)
 		return KV_EMEM;
-	json_object_foreach((json_t *)map, tensor, shard) {
+	json_object_foreach((json_t *)map, tensor, shard)
+	{
 		const char *name = json_string_value(shard);
 
 		if (name == NULL || name[0] == '\0' || name[0] == '.' || strchr(name, '/') != NULL)
-			return kv_fail(e, KV_EFORMAT, "model.safetensors.index.json: %s: expected the name of a file in the folder", tensor);
+			return kv_fail(e, KV_EFORMAT,
+			    "model.safetensors.index.json: %s: expected the name of a file in the folder", tensor);
 		(*names)[all++] = name;
 	}
 	if (all == 0)
@@ -130,8 +132,10 @@ find_shards(struct shards *s, const char *folder, struct kv_err *e)
 	if ((rc = hf_read_json(folder, "model.safetensors.index.json", &s->index, e)) < 0)
 		return rc;
 	if (s->index == NULL)
-		return kv_fail(e, KV_EMODEL, "%s: neither model.safetensors nor model.safetensors.index.json (other kinds of weight "
-		    "files are not read)", folder);
+		return kv_fail(e, KV_EMODEL,
+		    "%s: neither model.safetensors nor model.safetensors.index.json (other kinds of weight "
+		    "files are not read)",
+		    folder);
 	if ((rc = list_shards(hf_get(s->index, "weight_map"), &s->names, &s->n, e)) < 0)
 		kv_where(e, "%s", folder);
 	return rc;
@@ -345,6 +349,10 @@ huggingface_metadata(const char *folder, json_t **out, struct kv_err *e)
 }
 
 const struct kv_format kv_format_huggingface = {
-	.name = "huggingface", .brief = "a folder with config.json, tokenizer.json and *.safetensors",
-	.probe = huggingface_probe, .open = huggingface_open, .tensors = huggingface_tensors, .metadata = huggingface_metadata,
+	.name = "huggingface",
+	.brief = "a folder with config.json, tokenizer.json and *.safetensors",
+	.probe = huggingface_probe,
+	.open = huggingface_open,
+	.tensors = huggingface_tensors,
+	.metadata = huggingface_metadata,
 };

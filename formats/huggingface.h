@@ -17,11 +17,12 @@ int hf_read_json(const char *folder, const char *name, json_t **out, struct kv_e
 /* A member, NULL if absent or null. */
 json_t *hf_get(const json_t *o, const char *key);
 
-/* config.json as configuration (hf_config.c).  *tied_known false: config.json does not say; tied is then the caller's to set.
- * Fails: KV_EMODEL, naming the key. */
+/* config.json as configuration (hf_config.c).  *tied_known false: config.json does not say; tied is then the caller's
+ * to set. Fails: KV_EMODEL, naming the key. */
 int hf_config(const json_t *config, struct kv_config *c, bool *tied_known, struct kv_err *e);
 
-/* tokenizer.json and its companions as vocabulary (hf_vocab.c, hf_pretok.c); KV_VOCAB_NONE when there is no tokenizer.json. */
+/* tokenizer.json and its companions as vocabulary (hf_vocab.c, hf_pretok.c); KV_VOCAB_NONE when there is no
+ * tokenizer.json. */
 int hf_vocab(const char *folder, const json_t *config, struct kv_vocab *v, struct kv_err *e);
 
 /* normalizer and pre_tokenizer of a byte-level vocabulary: sets patterns and nfc. */

@@ -23,8 +23,8 @@ read_header(const struct kv_map *map, json_t **header, size_t *start, struct kv_
 	for (unsigned i = 0; i < 8 && map->bytes >= 8; i++)
 		n |= (uint64_t)map->data[i] << 8 * i;
 	if (map->bytes < 8 || n > MAX_HEADER || n > map->bytes - 8)
-		return kv_fail(e, KV_EFORMAT, "not a safetensors file: header of %llu bytes in a file of %zu", (unsigned long long)n,
-		    map->bytes);
+		return kv_fail(e, KV_EFORMAT, "not a safetensors file: header of %llu bytes in a file of %zu",
+		    (unsigned long long)n, map->bytes);
 	*header = json_loadb((const char *)map->data + 8, (size_t)n, JSON_REJECT_DUPLICATES, &why);
 	if (*header == NULL)
 		return kv_fail(e, KV_EFORMAT, "header: %s", why.text);
@@ -79,7 +79,8 @@ read_shape(const char *name, const json_t *shape, struct kv_matrix *w, struct kv
 }
 
 static int
-place(const char *name, const json_t *offsets, const struct kv_map *map, size_t start, struct kv_matrix *w, struct kv_err *e)
+place(const char *name, const json_t *offsets, const struct kv_map *map, size_t start, struct kv_matrix *w,
+    struct kv_err *e)
 {
 	const json_t *from = json_array_get(offsets, 0), *to = json_array_get(offsets, 1);
 	size_t bytes = w->rows * w->cols * kvk_types[w->type].bytes, room = map->bytes - start;
@@ -88,13 +89,15 @@ place(const char *name, const json_t *offsets, const struct kv_map *map, size_t 
 	if (json_array_size(offsets) != 2 || !json_is_integer(from) || !json_is_integer(to) || a < 0 || b < a)
 		return kv_fail(e, KV_EFORMAT, "tensor %s: data_offsets: expected two ascending numbers", name);
 	if ((size_t)b > room)
-		return kv_fail(e, KV_EFORMAT, "tensor %s: ends at byte %lld of %zu bytes of data: is the file truncated?", name,
-		    (long long)b, room);
+		return kv_fail(e, KV_EFORMAT,
+		    "tensor %s: ends at byte %lld of %zu bytes of data: is the file truncated?", name, (long long)b,
+		    room);
 	if ((size_t)(b - a) != bytes)
-		return kv_fail(e, KV_EFORMAT, "tensor %s: [%zu][%zu] %s takes %zu bytes, but the header gives it %lld", name, w->rows,
-		    w->cols, kvk_types[w->type].name, bytes, (long long)(b - a));
+		return kv_fail(e, KV_EFORMAT, "tensor %s: [%zu][%zu] %s takes %zu bytes, but the header gives it %lld",
+		    name, w->rows, w->cols, kvk_types[w->type].name, bytes, (long long)(b - a));
 	if ((start + (size_t)a) % kvk_types[w->type].bytes != 0)
-		return kv_fail(e, KV_EFORMAT, "tensor %s: not aligned to its elements; save the file anew with a current safetensors", name);
+		return kv_fail(e, KV_EFORMAT,
+		    "tensor %s: not aligned to its elements; save the file anew with a current safetensors", name);
 	w->data = map->data + start + a;
 	return KV_OK;
 }
@@ -115,7 +118,8 @@ read_tensor(const char *name, const json_t *tensor, const struct kv_map *map, si
 }
 
 int
-safetensors_each(const struct kv_map *map, bool (*keep)(const char *name), safetensors_fn fn, void *ctx, struct kv_err *e)
+safetensors_each(
+    const struct kv_map *map, bool (*keep)(const char *name), safetensors_fn fn, void *ctx, struct kv_err *e)
 {
 	json_t *header, *tensor;
 	struct kv_matrix w;
@@ -125,7 +129,8 @@ safetensors_each(const struct kv_map *map, bool (*keep)(const char *name), safet
 
 	if ((rc = read_header(map, &header, &start, e)) < 0)
 		return rc;
-	json_object_foreach(header, name, tensor) {
+	json_object_foreach(header, name, tensor)
+	{
 		if (strcmp(name, "__metadata__") == 0 || (keep != NULL && !keep(name)))
 			continue;
 		if ((rc = read_tensor(name, tensor, map, start, &w, e)) < 0 || (rc = fn(ctx, name, &w, e)) < 0)

@@ -58,8 +58,9 @@ kv_config_fini(struct kv_config *c)
 	*c = (struct kv_config){ 0 };
 }
 
-/* Llama 3.1: wavelengths beyond the original context are stretched by `factor`, short ones stay, those between are blended.
- * Source: the model's reference code; transformers' _compute_llama3_parameters gives the same numbers in single precision. */
+/* Llama 3.1: wavelengths beyond the original context are stretched by `factor`, short ones stay, those between are
+ * blended. Source: the model's reference code; transformers' _compute_llama3_parameters gives the same numbers in
+ * single precision. */
 static double
 scale_llama3(double freq, const struct kv_rope_llama3 *p)
 {
@@ -86,22 +87,24 @@ check_rope(const struct kv_config *c, double linear, const struct kv_rope_llama3
 	if (!is_positive(c->rope_theta))
 		return kv_fail(e, KV_EMODEL, "rotary base %g is not a positive number", c->rope_theta);
 	if (c->rope_dim == 0 || c->rope_dim % 2 != 0 || c->rope_dim > c->D)
-		return kv_fail(e, KV_EMODEL, "rotary dimensions %zu: expected an even number between 2 and the head size %zu",
-		    c->rope_dim, c->D);
+		return kv_fail(e, KV_EMODEL,
+		    "rotary dimensions %zu: expected an even number between 2 and the head size %zu", c->rope_dim,
+		    c->D);
 	if (!is_positive(linear))
 		return kv_fail(e, KV_EMODEL, "rotary scaling factor %g is not a positive number", linear);
 	if (p == NULL)
 		return KV_OK;
 	if (!is_positive(p->factor) || !is_positive(p->low_freq_factor) || !is_positive(p->original_context) ||
 	    !isfinite(p->high_freq_factor) || p->high_freq_factor <= p->low_freq_factor)
-		return kv_fail(e, KV_EMODEL, "llama3 rotary scaling: factor %g, low %g, high %g, original context %g do not make sense",
+		return kv_fail(e, KV_EMODEL,
+		    "llama3 rotary scaling: factor %g, low %g, high %g, original context %g do not make sense",
 		    p->factor, p->low_freq_factor, p->high_freq_factor, p->original_context);
 	return KV_OK;
 }
 
 int
-kv_config_rope(struct kv_config *c, double linear, const struct kv_rope_llama3 *llama3, const float *factors,
-    struct kv_err *e)
+kv_config_rope(
+    struct kv_config *c, double linear, const struct kv_rope_llama3 *llama3, const float *factors, struct kv_err *e)
 {
 	size_t n = c->rope_dim / 2;
 	int rc = check_rope(c, linear, llama3, e);
@@ -123,7 +126,9 @@ kv_config_rope(struct kv_config *c, double linear, const struct kv_rope_llama3 *
 			return kv_fail(e, KV_EMODEL, "rotary frequency %zu is %g, expected a positive number", i, freq);
 	}
 	snprintf(c->rope_scaling, sizeof c->rope_scaling, "%s",
-	    llama3 != NULL || factors != NULL ? "llama3" : linear != 1 ? "linear" : "none");
+	    llama3 != NULL || factors != NULL ? "llama3"
+	    : linear != 1                     ? "linear"
+					      : "none");
 	return KV_OK;
 }
 
@@ -136,7 +141,10 @@ struct size_field {
 	bool required;   /* in the header: what a reader of K and V cannot do without */
 };
 
-#define FIELD(key, member, min, max, required) { key, offsetof(struct kv_config, member), min, max, required }
+#define FIELD(key, member, min, max, required)                                                                         \
+	{                                                                                                              \
+		key, offsetof(struct kv_config, member), min, max, required                                            \
+	}
 static const struct size_field sizes[] = {
 	FIELD("layers", L, 1, 10000, true),
 	FIELD("heads", Hq, 1, 65536, true),
@@ -176,13 +184,15 @@ kv_config_check(const struct kv_config *c, struct kv_err *e)
 		size_t v = field_get(c, &sizes[i]);
 
 		if (v < sizes[i].min || v > sizes[i].max)
-			return kv_fail(e, KV_EMODEL, "%s is %zu, expected %zu to %zu", sizes[i].key, v, sizes[i].min, sizes[i].max);
+			return kv_fail(e, KV_EMODEL, "%s is %zu, expected %zu to %zu", sizes[i].key, v, sizes[i].min,
+			    sizes[i].max);
 	}
 	if (!isfinite(c->rms_eps) || c->rms_eps < 0)
 		return kv_fail(e, KV_EMODEL, "RMS norm epsilon %g: expected a small positive number", c->rms_eps);
 	if (c->inv_freq == NULL || c->rope_dim == 0 || c->rope_dim % 2 != 0 || c->rope_dim > c->D)
-		return kv_fail(e, KV_EMODEL, "rotary dimensions %zu: expected an even number between 2 and the head size %zu",
-		    c->rope_dim, c->D);
+		return kv_fail(e, KV_EMODEL,
+		    "rotary dimensions %zu: expected an even number between 2 and the head size %zu", c->rope_dim,
+		    c->D);
 	return check_heads(c, e);
 }
 
@@ -194,8 +204,8 @@ rope_to_json(const struct kv_config *c)
 	for (size_t i = 0; i < c->rope_dim / 2 && c->inv_freq != NULL; i++)
 		json_array_append_new(list, json_real(c->inv_freq[i]));
 	/* The keys and queries of a stream are always half-split, whatever the weights produce. */
-	return json_pack("{s:f, s:I, s:s, s:s, s:o}", "theta", c->rope_theta, "dim", (json_int_t)c->rope_dim, "layout", "half",
-	    "scaling", c->rope_scaling[0] ? c->rope_scaling : "none", "inv_freq", list);
+	return json_pack("{s:f, s:I, s:s, s:s, s:o}", "theta", c->rope_theta, "dim", (json_int_t)c->rope_dim, "layout",
+	    "half", "scaling", c->rope_scaling[0] ? c->rope_scaling : "none", "inv_freq", list);
 }
 
 json_t *
@@ -236,7 +246,8 @@ read_text(char *out, size_t cap, const json_t *o, const char *key, struct kv_err
 	size_t n = json_string_length(v);
 
 	if (v != NULL && (!json_is_string(v) || n >= cap || strlen(json_string_value(v)) != n))
-		return kv_fail(e, KV_EFORMAT, "model description: %s: expected a text of less than %zu bytes", key, cap);
+		return kv_fail(
+		    e, KV_EFORMAT, "model description: %s: expected a text of less than %zu bytes", key, cap);
 	snprintf(out, cap, "%s", v ? json_string_value(v) : "");
 	return KV_OK;
 }
@@ -253,7 +264,8 @@ read_inv_freq(struct kv_config *c, const json_t *list, struct kv_err *e)
 	for (size_t i = 0; i < n; i++) {
 		c->inv_freq[i] = (float)json_number_value(json_array_get(list, i));
 		if (!is_positive(c->inv_freq[i]))
-			return kv_fail(e, KV_EFORMAT, "model description: rope.inv_freq[%zu]: expected a positive number", i);
+			return kv_fail(
+			    e, KV_EFORMAT, "model description: rope.inv_freq[%zu]: expected a positive number", i);
 	}
 	return KV_OK;
 }
@@ -269,7 +281,8 @@ read_rope(struct kv_config *c, const json_t *rope, struct kv_err *e)
 	if (rope == NULL)
 		return KV_OK;
 	if (dim < 0 || dim % 2 != 0 || (size_t)dim > c->D)
-		return kv_fail(e, KV_EFORMAT, "model description: rope.dim: expected an even number up to head_dim %zu", c->D);
+		return kv_fail(
+		    e, KV_EFORMAT, "model description: rope.dim: expected an even number up to head_dim %zu", c->D);
 	c->rope_dim = (size_t)dim;
 	if (theta != NULL && !is_positive(c->rope_theta = json_number_value(theta)))
 		return kv_fail(e, KV_EFORMAT, "model description: rope.theta: expected a positive number");

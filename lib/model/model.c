@@ -92,11 +92,23 @@ kv_role_shape(const struct kv_config *c, enum kv_role role, size_t *rows, size_t
 {
 	size_t q = c->Hq * c->D, kv = c->Hkv * c->D;
 	const size_t shape[KV_N_ROLES][2] = {
-		[KV_EMBED] = { c->vocab, c->d }, [KV_OUT_NORM] = { 1, c->d }, [KV_OUT] = { c->vocab, c->d },
-		[KV_ATTN_NORM] = { 1, c->d }, [KV_Q] = { q, c->d }, [KV_K] = { kv, c->d }, [KV_V] = { kv, c->d },
-		[KV_O] = { c->d, q }, [KV_Q_BIAS] = { 1, q }, [KV_K_BIAS] = { 1, kv }, [KV_V_BIAS] = { 1, kv },
-		[KV_Q_NORM] = { 1, c->D }, [KV_K_NORM] = { 1, c->D }, [KV_FFN_NORM] = { 1, c->d },
-		[KV_GATE] = { c->ff, c->d }, [KV_UP] = { c->ff, c->d }, [KV_DOWN] = { c->d, c->ff },
+		[KV_EMBED] = { c->vocab, c->d },
+		[KV_OUT_NORM] = { 1, c->d },
+		[KV_OUT] = { c->vocab, c->d },
+		[KV_ATTN_NORM] = { 1, c->d },
+		[KV_Q] = { q, c->d },
+		[KV_K] = { kv, c->d },
+		[KV_V] = { kv, c->d },
+		[KV_O] = { c->d, q },
+		[KV_Q_BIAS] = { 1, q },
+		[KV_K_BIAS] = { 1, kv },
+		[KV_V_BIAS] = { 1, kv },
+		[KV_Q_NORM] = { 1, c->D },
+		[KV_K_NORM] = { 1, c->D },
+		[KV_FFN_NORM] = { 1, c->d },
+		[KV_GATE] = { c->ff, c->d },
+		[KV_UP] = { c->ff, c->d },
+		[KV_DOWN] = { c->d, c->ff },
 	};
 
 	*rows = shape[role][0];
@@ -139,8 +151,8 @@ kv_model_set(struct kv_model *m, size_t layer, enum kv_role role, const struct k
 		    role == KV_OUT ? " with tied embeddings" : "");
 	kv_role_shape(&m->cfg, role, &rows, &cols);
 	if (w->rows != rows || w->cols != cols)
-		return kv_fail(e, KV_EMODEL, "tensor %s: expected shape [%zu][%zu], found [%zu][%zu]", file_name, rows, cols,
-		    w->rows, w->cols);
+		return kv_fail(e, KV_EMODEL, "tensor %s: expected shape [%zu][%zu], found [%zu][%zu]", file_name, rows,
+		    cols, w->rows, w->cols);
 	if (w->type == KVK_I32 || (kv_roles[role].vector && kvk_types[w->type].block != 1))
 		return kv_fail(e, KV_EMODEL, "tensor %s: %s is no type for it", file_name, kvk_types[w->type].name);
 	place = &m->weights[layer * KV_N_ROLES + role];

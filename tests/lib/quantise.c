@@ -201,8 +201,9 @@ put_q2_k(const float *x, uint8_t *p)
 	for (int b = 0; b < 16; b++)
 		p[b] = (uint8_t)(step(scale[b], d, 15) | step(lift[b], dmin, 15) << 4);
 	for (int i = 0; i < 256; i++)
-		p[16 + two_bit_byte(i)] = (uint8_t)(p[16 + two_bit_byte(i)] |
-		    step(x[i] + dmin * (p[i / 16] >> 4), d * (p[i / 16] & 15), 3) << two_bit_shift(i));
+		p[16 + two_bit_byte(i)] =
+		    (uint8_t)(p[16 + two_bit_byte(i)] | step(x[i] + dmin * (p[i / 16] >> 4), d * (p[i / 16] & 15), 3)
+							    << two_bit_shift(i));
 }
 
 static void
@@ -262,8 +263,9 @@ get_q3_k(const uint8_t *p, float *y)
 	}
 }
 
-/* The 6-bit scales and lifts of q4_k and q5_k, 8 of each in 12 bytes: the first four of each in the low six bits of bytes 0..3
- * and 4..7; of the others, low nibbles side by side in bytes 8..11, upper two bits on top of bytes 0..3 and 4..7. */
+/* The 6-bit scales and lifts of q4_k and q5_k, 8 of each in 12 bytes: the first four of each in the low six bits of
+ * bytes 0..3 and 4..7; of the others, low nibbles side by side in bytes 8..11, upper two bits on top of bytes 0..3
+ * and 4..7. */
 static void
 k_scale(const uint8_t *s, int b, unsigned *scale, unsigned *lift)
 {
@@ -289,8 +291,8 @@ set_k_scale(uint8_t *s, int b, unsigned scale, unsigned lift)
 	}
 }
 
-/* d, dmin, scales[12], for q5_k fifth bits[32] (element i in bit i / 32 of byte i % 32), nibbles[128]: element i in byte
- * i / 64 * 32 + i % 32, in the upper nibble if i / 32 is odd. */
+/* d, dmin, scales[12], for q5_k fifth bits[32] (element i in bit i / 32 of byte i % 32), nibbles[128]: element i in
+ * byte i / 64 * 32 + i % 32, in the upper nibble if i / 32 is odd. */
 static void
 put_k(const float *x, uint8_t *p, unsigned bits)
 {
@@ -335,8 +337,9 @@ get_k(const uint8_t *p, float *y, unsigned bits)
 	}
 }
 
-/* 210 bytes: low nibbles[128] (element i in byte i / 128 * 64 + i % 64, upper nibble if i % 128 >= 64), upper two bits[64]
- * (byte i / 128 * 32 + i % 32, shift i % 128 / 32 * 2), signed scales[16] of 16 elements, d.  x = d * scale * (q - 32). */
+/* 210 bytes: low nibbles[128] (element i in byte i / 128 * 64 + i % 64, upper nibble if i % 128 >= 64), upper two
+ * bits[64] (byte i / 128 * 32 + i % 32, shift i % 128 / 32 * 2), signed scales[16] of 16 elements, d.  x = d * scale *
+ * (q - 32). */
 static void
 put_q6_k(const float *x, uint8_t *p)
 {
@@ -433,8 +436,18 @@ quantise_error(enum kvk_type type, double bound)
 {
 	/* Half a step of the worst block, as a share of the range, plus what rounding the scales adds. */
 	static const double share[KVK_N_TYPES] = {
-		[KVK_F32] = 0, [KVK_F16] = 0x1p-11, [KVK_BF16] = 0x1p-8, [KVK_Q4_0] = 0.075, [KVK_Q4_1] = 0.07, [KVK_Q5_0] = 0.036,
-		[KVK_Q5_1] = 0.034, [KVK_Q8_0] = 0.0045, [KVK_Q2_K] = 0.55, [KVK_Q3_K] = 0.25, [KVK_Q4_K] = 0.11, [KVK_Q5_K] = 0.07,
+		[KVK_F32] = 0,
+		[KVK_F16] = 0x1p-11,
+		[KVK_BF16] = 0x1p-8,
+		[KVK_Q4_0] = 0.075,
+		[KVK_Q4_1] = 0.07,
+		[KVK_Q5_0] = 0.036,
+		[KVK_Q5_1] = 0.034,
+		[KVK_Q8_0] = 0.0045,
+		[KVK_Q2_K] = 0.55,
+		[KVK_Q3_K] = 0.25,
+		[KVK_Q4_K] = 0.11,
+		[KVK_Q5_K] = 0.07,
 		[KVK_Q6_K] = 0.025,
 	};
 

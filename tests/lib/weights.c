@@ -10,7 +10,8 @@
 static bool
 is_rotated(enum kv_role role)
 {
-	return role == KV_Q || role == KV_K || role == KV_Q_BIAS || role == KV_K_BIAS || role == KV_Q_NORM || role == KV_K_NORM;
+	return role == KV_Q || role == KV_K || role == KV_Q_BIAS || role == KV_K_BIAS || role == KV_Q_NORM ||
+	       role == KV_K_NORM;
 }
 
 /* Row of the stored matrix that becomes row r; the rotated part of each head is reordered. */
@@ -44,7 +45,8 @@ weight_f32(const struct kv_model *m, size_t layer, enum kv_role role, bool inter
 		cols = 1;
 	}
 	for (size_t r = 0; r < rows; r++)
-		memcpy(y + r * cols, x + (is_rotated(role) ? source_row(&m->cfg, r, interleaved) : r) * cols, cols * sizeof *y);
+		memcpy(y + r * cols, x + (is_rotated(role) ? source_row(&m->cfg, r, interleaved) : r) * cols,
+		    cols * sizeof *y);
 	free(x);
 	return y;
 }

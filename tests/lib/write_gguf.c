@@ -139,7 +139,10 @@ add_config(struct out *o)
 static void
 add_tokens(struct out *o)
 {
-	static const int32_t kinds[] = { [KV_TOKEN_NORMAL] = 1, [KV_TOKEN_SPECIAL] = 3, [KV_TOKEN_ADDED] = 4, [KV_TOKEN_UNUSED] = 5,
+	static const int32_t kinds[] = { [KV_TOKEN_NORMAL] = 1,
+		[KV_TOKEN_SPECIAL] = 3,
+		[KV_TOKEN_ADDED] = 4,
+		[KV_TOKEN_UNUSED] = 5,
 		[KV_TOKEN_BYTE] = 6 };
 	const struct kv_vocab *v = &o->m->vocab;
 
@@ -188,8 +191,20 @@ static uint32_t
 type_number(enum kvk_type type)
 {
 	static const uint32_t numbers[KVK_N_TYPES] = {
-		[KVK_F32] = 0, [KVK_F16] = 1, [KVK_BF16] = 30, [KVK_I32] = 26, [KVK_Q4_0] = 2, [KVK_Q4_1] = 3, [KVK_Q5_0] = 6,
-		[KVK_Q5_1] = 7, [KVK_Q8_0] = 8, [KVK_Q2_K] = 10, [KVK_Q3_K] = 11, [KVK_Q4_K] = 12, [KVK_Q5_K] = 13, [KVK_Q6_K] = 14,
+		[KVK_F32] = 0,
+		[KVK_F16] = 1,
+		[KVK_BF16] = 30,
+		[KVK_I32] = 26,
+		[KVK_Q4_0] = 2,
+		[KVK_Q4_1] = 3,
+		[KVK_Q5_0] = 6,
+		[KVK_Q5_1] = 7,
+		[KVK_Q8_0] = 8,
+		[KVK_Q2_K] = 10,
+		[KVK_Q3_K] = 11,
+		[KVK_Q4_K] = 12,
+		[KVK_Q5_K] = 13,
+		[KVK_Q6_K] = 14,
 	};
 
 	return numbers[type];
@@ -281,7 +296,7 @@ put_together(struct out *o, const char *path)
 	add(o, &head, o->infos.data, o->infos.n);
 	pad(o, &head, head.n);
 	if (o->rc == KV_OK && ((f = fopen(path, "wb")) == NULL || fwrite(head.data, 1, head.n, f) != head.n ||
-	    fwrite(o->data.data, 1, o->data.n, f) != o->data.n))
+				  fwrite(o->data.data, 1, o->data.n, f) != o->data.n))
 		o->rc = kv_fail(o->e, KV_EIO, "%s: cannot be written", path);
 	if (f != NULL && fclose(f) != 0 && o->rc == KV_OK)
 		o->rc = kv_fail(o->e, KV_EIO, "%s: cannot be written", path);

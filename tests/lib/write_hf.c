@@ -48,8 +48,8 @@ static json_t *
 rope_scaling(const struct kv_config *c)
 {
 	if (strcmp(c->rope_scaling, "llama3") == 0) /* the only ones tiny_model() makes */
-		return json_pack("{s:s, s:f, s:f, s:f, s:i}", "rope_type", "llama3", "factor", 8.0, "low_freq_factor", 1.0,
-		    "high_freq_factor", 4.0, "original_max_position_embeddings", 32);
+		return json_pack("{s:s, s:f, s:f, s:f, s:i}", "rope_type", "llama3", "factor", 8.0, "low_freq_factor",
+		    1.0, "high_freq_factor", 4.0, "original_max_position_embeddings", 32);
 	if (strcmp(c->rope_scaling, "linear") == 0)
 		return json_pack("{s:s, s:f}", "rope_type", "linear", "factor", 1.0 / c->inv_freq[0]);
 	return json_null();
@@ -59,10 +59,11 @@ static json_t *
 config(const struct kv_model *m)
 {
 	const struct kv_config *c = &m->cfg;
-	json_t *o = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "model_type", c->arch->name, "num_hidden_layers",
-	    (json_int_t)c->L, "hidden_size", (json_int_t)c->d, "intermediate_size", (json_int_t)c->ff, "vocab_size",
-	    (json_int_t)c->vocab, "num_attention_heads", (json_int_t)c->Hq, "num_key_value_heads", (json_int_t)c->Hkv, "head_dim",
-	    (json_int_t)c->D, "max_position_embeddings", (json_int_t)c->context);
+	json_t *o =
+	    json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "model_type", c->arch->name, "num_hidden_layers",
+		(json_int_t)c->L, "hidden_size", (json_int_t)c->d, "intermediate_size", (json_int_t)c->ff, "vocab_size",
+		(json_int_t)c->vocab, "num_attention_heads", (json_int_t)c->Hq, "num_key_value_heads",
+		(json_int_t)c->Hkv, "head_dim", (json_int_t)c->D, "max_position_embeddings", (json_int_t)c->context);
 
 	json_object_set_new(o, "_name_or_path", json_string(c->name));
 	json_object_set_new(o, "hidden_act", json_string("silu"));
@@ -109,8 +110,8 @@ model(const struct kv_vocab *v)
 
 		json_array_append_new(merges, json_pack("[o, s]", left, space + 1));
 	}
-	return json_pack("{s:s, s:b, s:b, s:o, s:o}", "type", "BPE", "byte_fallback", 0, "ignore_merges", (int)v->ignore_merges,
-	    "vocab", vocab, "merges", merges);
+	return json_pack("{s:s, s:b, s:b, s:o, s:o}", "type", "BPE", "byte_fallback", 0, "ignore_merges",
+	    (int)v->ignore_merges, "vocab", vocab, "merges", merges);
 }
 
 static json_t *
@@ -121,7 +122,8 @@ added_tokens(const struct kv_vocab *v)
 	for (size_t i = 0; i < v->n; i++)
 		if (is_added(&v->tokens[i]))
 			json_array_append_new(list, json_pack("{s:I, s:o, s:b}", "id", (json_int_t)i, "content",
-			    json_stringn(v->tokens[i].text, v->tokens[i].n), "special", v->tokens[i].kind == KV_TOKEN_SPECIAL));
+							json_stringn(v->tokens[i].text, v->tokens[i].n), "special",
+							v->tokens[i].kind == KV_TOKEN_SPECIAL));
 	return list;
 }
 
@@ -137,7 +139,8 @@ post_processor(const struct kv_vocab *v)
 	json_t *single = json_array();
 
 	if (v->add_bos && v->bos >= 0)
-		json_array_append_new(single, json_pack("{s:{s:o, s:i}}", "SpecialToken", "id", token_text(v, v->bos), "type_id", 0));
+		json_array_append_new(
+		    single, json_pack("{s:{s:o, s:i}}", "SpecialToken", "id", token_text(v, v->bos), "type_id", 0));
 	json_array_append_new(single, json_pack("{s:{s:s, s:i}}", "Sequence", "id", "A", "type_id", 0));
 	return json_pack("{s:s, s:o}", "type", "TemplateProcessing", "single", single);
 }
@@ -145,9 +148,10 @@ post_processor(const struct kv_vocab *v)
 static json_t *
 tokenizer(const struct kv_vocab *v)
 {
-	return json_pack("{s:s, s:o, s:o, s:{s:s, s:b, s:b}, s:o, s:o}", "version", "1.0", "added_tokens", added_tokens(v),
-	    "normalizer", v->nfc ? json_pack("{s:s}", "type", "NFC") : json_null(), "pre_tokenizer", "type", "ByteLevel",
-	    "add_prefix_space", 0, "use_regex", 1, "post_processor", post_processor(v), "model", model(v));
+	return json_pack("{s:s, s:o, s:o, s:{s:s, s:b, s:b}, s:o, s:o}", "version", "1.0", "added_tokens",
+	    added_tokens(v), "normalizer", v->nfc ? json_pack("{s:s}", "type", "NFC") : json_null(), "pre_tokenizer",
+	    "type", "ByteLevel", "add_prefix_space", 0, "use_regex", 1, "post_processor", post_processor(v), "model",
+	    model(v));
 }
 
 static int
@@ -181,7 +185,8 @@ struct shard {
 };
 
 static int
-add_tensor(struct shard *s, const struct kv_model *m, size_t layer, enum kv_role role, enum kvk_type type, struct kv_err *e)
+add_tensor(
+    struct shard *s, const struct kv_model *m, size_t layer, enum kv_role role, enum kvk_type type, struct kv_err *e)
 {
 	static const char *const dtypes[] = { [KVK_F32] = "F32", [KVK_F16] = "F16", [KVK_BF16] = "BF16" };
 	size_t rows, cols, bytes;
@@ -196,10 +201,12 @@ add_tensor(struct shard *s, const struct kv_model *m, size_t layer, enum kv_role
 	if ((x = weight_f32(m, layer, role, false, e)) == NULL)
 		return KV_EMEM;
 	if ((rc = kv_buf_reserve(&s->data, bytes, e)) == KV_OK) {
-		shape = kv_roles[role].vector ? json_pack("[I]", (json_int_t)cols) : json_pack("[I, I]", (json_int_t)rows, (json_int_t)cols);
+		shape = kv_roles[role].vector ? json_pack("[I]", (json_int_t)cols)
+					      : json_pack("[I, I]", (json_int_t)rows, (json_int_t)cols);
 		quantise(type, x, rows * cols, s->data.data + s->data.n);
-		json_object_set_new(s->header, name, json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtypes[type], "shape", shape,
-		    "data_offsets", (json_int_t)s->data.n, (json_int_t)(s->data.n + bytes)));
+		json_object_set_new(s->header, name,
+		    json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtypes[type], "shape", shape, "data_offsets",
+			(json_int_t)s->data.n, (json_int_t)(s->data.n + bytes)));
 		s->data.n += bytes;
 	}
 	free(x);
@@ -288,7 +295,8 @@ write_hf(const struct kv_model *m, enum kvk_type type, unsigned n_shards, const 
 		return kv_fail(e, KV_EARG, "safetensors hold f32, f16 or bf16, not %s", kvk_types[type].name);
 	if (mkdir(folder, 0777) < 0 && errno != EEXIST)
 		return kv_fail(e, KV_EIO, "%s: %s", folder, strerror(errno));
-	if ((rc = write_json(folder, "config.json", config(m), e)) < 0 || (rc = write_tokenizer(&m->vocab, folder, e)) < 0)
+	if ((rc = write_json(folder, "config.json", config(m), e)) < 0 ||
+	    (rc = write_tokenizer(&m->vocab, folder, e)) < 0)
 		return rc;
 	return write_weights(m, type, n_shards ? n_shards : 1, folder, e);
 }

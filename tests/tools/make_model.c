@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * make_model [options] OUT - write a small random model for tests of the programs: a GGUF file, or with --hf a folder. */
+ * make_model [options] OUT - write a small random model for tests of the programs: a GGUF file, or with --hf a folder.
+ */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -10,8 +11,16 @@
 #include "tests/lib/tiny.h"
 #include "tests/lib/write_model.h"
 
-static struct tiny_spec spec = { .arch = "llama", .L = 2, .Hq = 4, .Hkv = 2, .D = 16, .d = 64, .ff = 96, .vocab = 320,
-	.context = 512, .interleaved = true };
+static struct tiny_spec spec = { .arch = "llama",
+	.L = 2,
+	.Hq = 4,
+	.Hkv = 2,
+	.D = 16,
+	.d = 64,
+	.ff = 96,
+	.vocab = 320,
+	.context = 512,
+	.interleaved = true };
 static const char *type_name = "f32";
 static bool hf;
 static unsigned shards = 1;
@@ -19,8 +28,10 @@ static size_t broken_token = SIZE_MAX;
 
 static const struct kv_opt opts[] = {
 	{ "arch", 0, KV_STRING, &spec.arch, "NAME", "architecture", 0, 0, "llama|qwen2|qwen3" },
-	{ "type", 0, KV_STRING, &type_name, "TYPE", "type of the matrices: f32, f16, q8_0, q4_k, ...; a matrix whose rows are no whole "
-	    "number of blocks stays f32", 0, 0, NULL },
+	{ "type", 0, KV_STRING, &type_name, "TYPE",
+	    "type of the matrices: f32, f16, q8_0, q4_k, ...; a matrix whose rows are no whole "
+	    "number of blocks stays f32",
+	    0, 0, NULL },
 	{ "layers", 0, KV_SIZE, &spec.L, "N", "layers", 1, 100, NULL },
 	{ "heads", 0, KV_SIZE, &spec.Hq, "N", "query heads", 1, 64, NULL },
 	{ "kv-heads", 0, KV_SIZE, &spec.Hkv, "N", "KV heads", 1, 64, NULL },
@@ -30,10 +41,12 @@ static const struct kv_opt opts[] = {
 	{ "vocabulary", 0, KV_SIZE, &spec.vocab, "N", "tokens; fewer than 268: no vocabulary", 1, 65536, NULL },
 	{ "context", 0, KV_SIZE, &spec.context, "N", "longest sequence", 1, 1e6, NULL },
 	{ "tied", 0, KV_FLAG, &spec.tied, NULL, "the output table is the embedding table", 0, 0, NULL },
-	{ "llama3", 0, KV_FLAG, &spec.llama3_scaling, NULL, "Llama 3.1's rotary scaling, original context 32", 0, 0, NULL },
+	{ "llama3", 0, KV_FLAG, &spec.llama3_scaling, NULL, "Llama 3.1's rotary scaling, original context 32", 0, 0,
+	    NULL },
 	{ "hf", 0, KV_FLAG, &hf, NULL, "write a Hugging Face folder", 0, 0, NULL },
 	{ "shards", 0, KV_UINT, &shards, "N", "safetensors files in the folder", 1, 99, NULL },
-	{ "broken-token", 0, KV_SIZE, &broken_token, "ID", "the embedding of this token is not a number", 0, 65535, NULL },
+	{ "broken-token", 0, KV_SIZE, &broken_token, "ID", "the embedding of this token is not a number", 0, 65535,
+	    NULL },
 	{ "seed", 0, KV_U64, &spec.seed, "N", "another model for another number", 0, 0, NULL },
 	{ 0 },
 };

@@ -18,17 +18,30 @@ static struct kv_config
 sane(void)
 {
 	return (struct kv_config){
-		.arch = kv_arch_find("llama"), .name = "test", .L = 2, .Hq = 4, .Hkv = 2, .D = 64, .d = 256, .ff = 512, .vocab = 1000,
-		.context = 4096, .rms_eps = 1e-5f, .scale = 0.125f, .rope_theta = 500000, .rope_dim = 64,
+		.arch = kv_arch_find("llama"),
+		.name = "test",
+		.L = 2,
+		.Hq = 4,
+		.Hkv = 2,
+		.D = 64,
+		.d = 256,
+		.ff = 512,
+		.vocab = 1000,
+		.context = 4096,
+		.rms_eps = 1e-5f,
+		.scale = 0.125f,
+		.rope_theta = 500000,
+		.rope_dim = 64,
 	};
 }
 
 /* transformers 5.24.0, ROPE_INIT_FUNCTIONS["llama3"], original context 8192; single precision, hence the tolerance. */
-static const float llama31[32] = { 1.0f, 0.663601279f, 0.440366626f, 0.292227834f, 0.193922758f, 0.128687382f, 0.0853971019f,
-	0.0566696189f, 0.0376060307f, 0.0249554086f, 0.0165604409f, 0.0109895291f, 0.00729266508f, 0.00483942125f, 0.00321144611f,
-	0.00137189368f, 0.000524846022f, 0.000178507791f, 7.78465546e-05f, 5.16590699e-05f, 3.42810235e-05f, 2.2748929e-05f,
-	1.50962178e-05f, 1.00178686e-05f, 6.64786967e-06f, 4.41153452e-06f, 2.92749974e-06f, 1.94269251e-06f, 1.28917316e-06f,
-	8.55496921e-07f, 5.6770881e-07f, 3.7673226e-07f };
+static const float llama31[32] = { 1.0f, 0.663601279f, 0.440366626f, 0.292227834f, 0.193922758f, 0.128687382f,
+	0.0853971019f, 0.0566696189f, 0.0376060307f, 0.0249554086f, 0.0165604409f, 0.0109895291f, 0.00729266508f,
+	0.00483942125f, 0.00321144611f, 0.00137189368f, 0.000524846022f, 0.000178507791f, 7.78465546e-05f,
+	5.16590699e-05f, 3.42810235e-05f, 2.2748929e-05f, 1.50962178e-05f, 1.00178686e-05f, 6.64786967e-06f,
+	4.41153452e-06f, 2.92749974e-06f, 1.94269251e-06f, 1.28917316e-06f, 8.55496921e-07f, 5.6770881e-07f,
+	3.7673226e-07f };
 static const float tiny3[8] = { 1.0f, 0.0958399773f, 0.0125000002f, 0.00395284733f, 0.00124999997f, 0.000395284733f,
 	0.000125000006f, 3.95284733e-05f };
 
@@ -173,7 +186,8 @@ a_strangers_header_is_checked(void **state)
 		const char *text, *says;
 	} bad[] = {
 		{ "[]", "expected a map" },
-		{ "{'layers': 2, 'heads': 4, 'kv_heads': 2}", "head_dim: expected an integer from 2 to 65536, found none" },
+		{ "{'layers': 2, 'heads': 4, 'kv_heads': 2}",
+		    "head_dim: expected an integer from 2 to 65536, found none" },
 		{ "{'layers': -1, 'heads': 4, 'kv_heads': 2, 'head_dim': 8}", "layers" },
 		{ "{'layers': 9223372036854775807, 'heads': 4, 'kv_heads': 2, 'head_dim': 8}", "layers" },
 		{ "{'layers': '2', 'heads': 4, 'kv_heads': 2, 'head_dim': 8}", "layers" },

@@ -111,7 +111,8 @@ same_weights(const struct kv_model *a, const struct kv_model *b, enum kvk_type t
 			x = weight_f32(a, layer, role, false, NULL);
 			y = weight_f32(b, layer, role, false, NULL);
 			for (size_t i = 0; i < w->rows * w->cols; i++)
-				assert_true(fabs((double)x[i] - y[i]) <= quantise_error(type, fmax(fabs(x[i]), 0x1p-14))); /* subnormal halves */
+				assert_true(fabs((double)x[i] - y[i]) <=
+					    quantise_error(type, fmax(fabs(x[i]), 0x1p-14))); /* subnormal halves */
 			free(x);
 			free(y);
 		}
@@ -160,7 +161,8 @@ folders_come_back(void **state)
 		make_folder(folder, &cases[i].spec, cases[i].type, cases[i].shards, &a);
 		open_folder(&b, folder);
 		assert_false(b.cfg.rope_interleaved);
-		assert_true(b.cfg.tied == a.cfg.tied && b.cfg.rms_eps == a.cfg.rms_eps && b.cfg.context == a.cfg.context);
+		assert_true(
+		    b.cfg.tied == a.cfg.tied && b.cfg.rms_eps == a.cfg.rms_eps && b.cfg.context == a.cfg.context);
 		assert_int_equal(b.n_maps, cases[i].shards);
 		for (size_t j = 0; j < a.cfg.rope_dim / 2; j++)
 			assert_true(fabs((double)a.cfg.inv_freq[j] - b.cfg.inv_freq[j]) <= 1e-6 * a.cfg.inv_freq[j]);
@@ -203,7 +205,9 @@ both_formats_agree(void **state)
 
 /* ---- config.json ---- */
 
-#define SIZES "'num_hidden_layers': 2, 'hidden_size': 32, 'intermediate_size': 48, 'vocab_size': 280, 'num_attention_heads': 4"
+#define SIZES                                                                                                          \
+	"'num_hidden_layers': 2, 'hidden_size': 32, 'intermediate_size': 48, 'vocab_size': 280, "                      \
+	"'num_attention_heads': 4"
 #define LLAMA "'model_type': 'llama', " SIZES
 
 static int
@@ -228,26 +232,38 @@ config_defaults_and_spellings(void **state)
 	assert_true(!known && c.Hkv == 4 && c.D == 8 && c.rope_dim == 8 && c.rope_theta == 10000 && c.context == 0);
 	kv_config_fini(&c);
 	/* transformers 5 */
-	assert_int_equal(parse_config("{" LLAMA ", 'head_dim': 16, 'num_key_value_heads': 2, 'tie_word_embeddings': true, "
-	    "'rope_parameters': {'rope_theta': 500000.0, 'rope_type': 'default'}}", &c, &known, &e), KV_OK);
+	assert_int_equal(
+	    parse_config("{" LLAMA ", 'head_dim': 16, 'num_key_value_heads': 2, 'tie_word_embeddings': true, "
+			 "'rope_parameters': {'rope_theta': 500000.0, 'rope_type': 'default'}}",
+		&c, &known, &e),
+	    KV_OK);
 	assert_true(known && c.tied && c.Hkv == 2 && c.D == 16 && c.rope_theta == 500000);
 	assert_string_equal(c.rope_scaling, "none");
 	kv_config_fini(&c);
 	/* older: type instead of rope_type, theta outside */
-	assert_int_equal(parse_config("{" LLAMA ", 'rope_theta': 1000000, 'rope_scaling': {'type': 'linear', 'factor': 4.0}}", &c,
-	    &known, &e), KV_OK);
+	assert_int_equal(
+	    parse_config("{" LLAMA ", 'rope_theta': 1000000, 'rope_scaling': {'type': 'linear', 'factor': 4.0}}", &c,
+		&known, &e),
+	    KV_OK);
 	assert_true(c.rope_theta == 1000000 && c.inv_freq[0] == 0.25f);
 	kv_config_fini(&c);
-	assert_int_equal(parse_config("{" LLAMA ", 'rope_scaling': null, 'sliding_window': null, 'partial_rotary_factor': 0.5}", &c,
-	    &known, &e), KV_OK);
+	assert_int_equal(
+	    parse_config("{" LLAMA ", 'rope_scaling': null, 'sliding_window': null, 'partial_rotary_factor': 0.5}", &c,
+		&known, &e),
+	    KV_OK);
 	assert_int_equal(c.rope_dim, 4);
 	kv_config_fini(&c);
 	/* a window that is off or too long to matter */
-	assert_int_equal(parse_config("{'model_type': 'qwen2', " SIZES ", 'max_position_embeddings': 4096, 'sliding_window': 128, "
-	    "'use_sliding_window': false, 'layer_types': ['full_attention', 'full_attention']}", &c, &known, &e), KV_OK);
+	assert_int_equal(
+	    parse_config("{'model_type': 'qwen2', " SIZES ", 'max_position_embeddings': 4096, 'sliding_window': 128, "
+			 "'use_sliding_window': false, 'layer_types': ['full_attention', 'full_attention']}",
+		&c, &known, &e),
+	    KV_OK);
 	kv_config_fini(&c);
-	assert_int_equal(parse_config("{'model_type': 'mistral', " SIZES ", 'max_position_embeddings': 4096, 'sliding_window': 4096}",
-	    &c, &known, &e), KV_OK);
+	assert_int_equal(parse_config("{'model_type': 'mistral', " SIZES
+				      ", 'max_position_embeddings': 4096, 'sliding_window': 4096}",
+			     &c, &known, &e),
+	    KV_OK);
 	kv_config_fini(&c);
 }
 
@@ -264,13 +280,15 @@ unsupported_configs_are_named(void **state)
 		{ "{" LLAMA ", 'num_key_value_heads': 3}", "multiple of 3 KV heads" },
 		{ "{'model_type': 'mistral', " SIZES ", 'max_position_embeddings': 32768, 'sliding_window': 4096}",
 		    "sliding_window 4096 is shorter than the context 32768" },
-		{ "{'model_type': 'qwen2', " SIZES ", 'layer_types': ['sliding_attention']}", "layer_types: 'sliding_attention'" },
+		{ "{'model_type': 'qwen2', " SIZES ", 'layer_types': ['sliding_attention']}",
+		    "layer_types: 'sliding_attention'" },
 		{ "{" LLAMA ", 'quantization_config': {'quant_method': 'gptq'}}", "quantization_config (gptq)" },
 		{ "{" LLAMA ", 'attention_bias': true}", "attention_bias true" },
 		{ "{" LLAMA ", 'hidden_act': 'gelu'}", "hidden_act 'gelu'" },
 		{ "{" LLAMA ", 'rope_scaling': {'rope_type': 'yarn', 'factor': 2}}", "rotary scaling 'yarn'" },
 		{ "{" LLAMA ", 'rope_scaling': {'rope_type': 'llama3', 'factor': 2}}", "low_freq_factor is missing" },
-		{ "{" LLAMA ", 'rope_parameters': {'full_attention': {'rope_type': 'default'}}}", "rotary scaling 'without a type'" },
+		{ "{" LLAMA ", 'rope_parameters': {'full_attention': {'rope_type': 'default'}}}",
+		    "rotary scaling 'without a type'" },
 		{ "{" LLAMA ", 'rope_theta': 'x'}", "rope_theta: expected a number" },
 		{ "{" LLAMA ", 'partial_rotary_factor': 2}", "partial_rotary_factor 2" },
 	};
@@ -363,13 +381,17 @@ broken_safetensors_are_named(void **state)
 		{ "{'a': {'dtype': 'F32', 'shape': [2, 0]}}", -1, "tensor a: dimension 1 is no positive number" },
 		{ "{'a': {'dtype': 'F32', 'shape': [2.5]}}", -1, "tensor a: dimension 0" },
 		{ "{'a': {'dtype': 'F32', 'shape': [4294967296, 4294967296]}}", -1, "tensor a: its shape is absurd" },
-		{ "{'a': {'dtype': 'F32', 'shape': [4294967296, 4294967296, 4294967296, 1]}}", -1, "tensor a: its shape is absurd" },
+		{ "{'a': {'dtype': 'F32', 'shape': [4294967296, 4294967296, 4294967296, 1]}}", -1,
+		    "tensor a: its shape is absurd" },
 		{ "{'a': {'dtype': 'F32', 'shape': [4]}}", -1, "tensor a: data_offsets" },
 		{ "{'a': {'dtype': 'F32', 'shape': [4], 'data_offsets': [16, 0]}}", -1, "tensor a: data_offsets" },
 		{ "{'a': {'dtype': 'F32', 'shape': [4], 'data_offsets': [-16, 0]}}", -1, "tensor a: data_offsets" },
-		{ "{'a': {'dtype': 'F32', 'shape': [4], 'data_offsets': [0, 9223372036854775807]}}", -1, "tensor a: ends at byte" },
-		{ "{'a': {'dtype': 'F32', 'shape': [4], 'data_offsets': [60, 76]}}", -1, "tensor a: ends at byte 76 of 64" },
-		{ "{'a': {'dtype': 'F16', 'shape': [4], 'data_offsets': [0, 16]}}", -1, "tensor a: [1][4] f16 takes 8 bytes" },
+		{ "{'a': {'dtype': 'F32', 'shape': [4], 'data_offsets': [0, 9223372036854775807]}}", -1,
+		    "tensor a: ends at byte" },
+		{ "{'a': {'dtype': 'F32', 'shape': [4], 'data_offsets': [60, 76]}}", -1,
+		    "tensor a: ends at byte 76 of 64" },
+		{ "{'a': {'dtype': 'F16', 'shape': [4], 'data_offsets': [0, 16]}}", -1,
+		    "tensor a: [1][4] f16 takes 8 bytes" },
 		{ "{'a': {'dtype': 'F32', 'shape': [1], 'data_offsets': [2, 6]}}", -1, "tensor a: not aligned" },
 		{ "{'a\\nb': {'dtype': 'F32', 'shape': [1]}}", -1, "control characters" },
 	};
@@ -382,7 +404,11 @@ broken_safetensors_are_named(void **state)
 		if (rc >= 0 || strstr(e.text, bad[i].says) == NULL)
 			fail_msg("%s: status %d, \"%s\"", bad[i].header, rc, e.text);
 	}
-	assert_int_equal(parse_tensors("{'__metadata__': {'x': 'y'}, 'a': {'dtype': 'F32', 'shape': [2, 3], 'data_offsets': [0, 24]}}", -1, 64, &e), 1);
+	assert_int_equal(
+	    parse_tensors(
+		"{'__metadata__': {'x': 'y'}, 'a': {'dtype': 'F32', 'shape': [2, 3], 'data_offsets': [0, 24]}}", -1, 64,
+		&e),
+	    1);
 	assert_true(safetensors_each(&(struct kv_map){ 0 }, NULL, nothing, NULL, &e) < 0); /* an empty file */
 }
 
@@ -425,16 +451,22 @@ broken_folders_are_named(void **state)
 	} cases[] = {
 		{ "config.json", "{", "[", "config.json", "line 2" },
 		{ "config.json", "llama", "mamba", "config.json", "model_type 'mamba'" },
-		{ "config.json", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3", "", "model.layers.2.input_layernorm.weight is missing" },
-		{ "config.json", "\"hidden_size\": 32", "\"hidden_size\": 48", first, "model.embed_tokens.weight: expected shape [280][48]" },
+		{ "config.json", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3", "",
+		    "model.layers.2.input_layernorm.weight is missing" },
+		{ "config.json", "\"hidden_size\": 32", "\"hidden_size\": 48", first,
+		    "model.embed_tokens.weight: expected shape [280][48]" },
 		{ first, "model.embed_tokens", "model.embed_token5", "", "model.embed_tokens.weight is missing" },
 		{ first, "F32", "F64", first, "dtype F64 is not supported" },
-		{ first, "layers.0.mlp.up_proj.weight", "layers.0.mlp.upp_projX.bias", first, "upp_projX.bias: not part of a llama model" },
-		{ index, "model-00001-of-00002", "../el-00001-of-00002", index, "expected the name of a file in the folder" },
-		{ index, "model-00002-of-00002", "model-00009-of-00002", "model-00009-of-00002.safetensors", "No such file" },
+		{ first, "layers.0.mlp.up_proj.weight", "layers.0.mlp.upp_projX.bias", first,
+		    "upp_projX.bias: not part of a llama model" },
+		{ index, "model-00001-of-00002", "../el-00001-of-00002", index,
+		    "expected the name of a file in the folder" },
+		{ index, "model-00002-of-00002", "model-00009-of-00002", "model-00009-of-00002.safetensors",
+		    "No such file" },
 		{ index, "weight_map", "weight_mop", index, "weight_map is missing" },
 		{ "tokenizer.json", "\"BPE\"", "\"XYZ\"", "tokenizer.json", "model type 'XYZ'" },
-		{ "tokenizer.json", "ByteLevel", "Whitepace", "tokenizer.json", "pre_tokenizer Whitepace is not supported" },
+		{ "tokenizer.json", "ByteLevel", "Whitepace", "tokenizer.json",
+		    "pre_tokenizer Whitepace is not supported" },
 	};
 	char folder[256];
 
@@ -471,187 +503,6 @@ parts_that_lack_are_named(void **state)
 	remove_folder(folder);
 }
 
-/* ---- tokenizer.json ---- */
-
-struct files {
-	const char *tokenizer, *settings, *generation; /* JSON with ' for "; NULL: no such file */
-};
-
-static int
-parse_vocab(struct kv_vocab *v, const struct files *f, struct kv_err *e)
-{
-	const char *const names[] = { "tokenizer.json", "tokenizer_config.json", "generation_config.json" };
-	const char *const texts[] = { f->tokenizer, f->settings, f->generation };
-	char folder[256];
-	json_t *config = json_of("{'eos_token_id': 2}");
-	int rc;
-
-	snprintf(folder, sizeof folder, "%s", scratch("vocab"));
-	make_folder(folder, &(struct tiny_spec){ "llama", 1, 1, 1, 2, 2, 2, 2, 4, true, false, true, 0 }, KVK_F32, 1, NULL);
-	for (int i = 0; i < 3; i++) {
-		char *text = texts[i] != NULL ? strdup(texts[i]) : NULL;
-
-		for (char *p = text; p != NULL && *p != '\0'; p++)
-			if (*p == '\'')
-				*p = '"';
-		if (text != NULL)
-			put_file(folder, names[i], text, strlen(text));
-		free(text);
-	}
-	*v = (struct kv_vocab){ 0 };
-	rc = hf_vocab(folder, config, v, e);
-	json_decref(config);
-	remove_folder(folder);
-	return rc;
-}
-
-#define MARK "\xe2\x96\x81"
-#define SPM_MODEL \
-	"'model': {'type': 'BPE', 'byte_fallback': true, 'unk_token': '<unk>', 'vocab': {'<unk>': 0, '<s>': 1, '</s>': 2, '<0x00>': 3, " \
-	"'" MARK "': 4, 'a': 5, 'b': 6, 'ab': 7, '" MARK "ab': 8, '" MARK "a': 9}, " \
-	"'merges': ['" MARK " a', 'a b', '" MARK " ab', '" MARK "a b']}"
-#define SPM_ADDED \
-	"'added_tokens': [{'id': 0, 'content': '<unk>', 'special': true}, {'id': 1, 'content': '<s>', 'special': true}, " \
-	"{'id': 2, 'content': '</s>', 'special': true}, {'id': 12, 'content': '<tool>', 'special': false}], "
-
-static void
-sentencepiece_from_json(void **state)
-{
-	const struct files prepend = {
-		"{" SPM_ADDED "'normalizer': {'type': 'Sequence', 'normalizers': [{'type': 'Prepend', 'prepend': '" MARK "'}, "
-		"{'type': 'Replace', 'pattern': {'String': ' '}, 'content': '" MARK "'}]}, 'pre_tokenizer': null, "
-		"'post_processor': {'type': 'TemplateProcessing', 'single': [{'SpecialToken': {'id': '<s>'}}, {'Sequence': {'id': 'A'}}]}, "
-		SPM_MODEL "}",
-		"{'bos_token': {'content': '<s>'}, 'eos_token': '</s>', 'add_bos_token': false, "
-		"'model_max_length': 1000000000000000019884624838656, "
-		"'chat_template': [{'name': 'tools', 'template': 'T'}, {'name': 'default', 'template': 'D'}]}",
-		"{'eos_token_id': [2, 12, 99]}",
-	};
-	struct kv_vocab v;
-	struct kv_err e = { 0 };
-
-	(void)state;
-	if (parse_vocab(&v, &prepend, &e) < 0)
-		fail_msg("%s", e.text);
-	assert_true(v.kind == KV_VOCAB_SPM && v.n == 13 && v.add_space_prefix);
-	assert_true(v.add_bos && !v.add_eos); /* the post_processor knows better than add_bos_token */
-	assert_true(v.bos == 1 && v.eos == 2 && v.unk == 0 && v.pad == -1);
-	assert_int_equal(v.tokens[0].kind, KV_TOKEN_SPECIAL);
-	assert_int_equal(v.tokens[3].kind, KV_TOKEN_BYTE);
-	assert_int_equal(v.tokens[10].kind, KV_TOKEN_UNUSED); /* a gap in the ids */
-	assert_int_equal(v.tokens[12].kind, KV_TOKEN_ADDED);
-	/* by rank: _a first, then ab, then _ab (which two pairs give) */
-	assert_true(v.tokens[9].score == 0 && v.tokens[7].score == -1 && v.tokens[8].score == -2 && v.tokens[5].score < -2);
-	assert_true(v.n_stops == 2 && v.stops[0] == 2 && v.stops[1] == 12); /* 99 is no token */
-	assert_string_equal(v.chat_template, "D");
-	kv_vocab_fini(&v);
-}
-
-static void
-metaspace_from_json(void **state)
-{
-	static const struct {
-		const char *pre;
-		bool prefix;
-	} cases[] = {
-		{ "{'type': 'Metaspace', 'replacement': '" MARK "', 'prepend_scheme': 'first', 'split': false}", true },
-		{ "{'type': 'Metaspace', 'replacement': '" MARK "', 'prepend_scheme': 'never'}", false },
-		{ "{'type': 'Metaspace', 'replacement': '" MARK "', 'add_prefix_space': false}", false },
-		{ "{'type': 'Metaspace', 'replacement': '" MARK "'}", true },
-	};
-
-	(void)state;
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		struct kv_err e = { 0 };
-		struct kv_vocab v;
-		char text[2048];
-
-		snprintf(text, sizeof text, "{" SPM_ADDED "'pre_tokenizer': %s, " SPM_MODEL "}", cases[i].pre);
-		if (parse_vocab(&v, &(struct files){ text, NULL, NULL }, &e) < 0)
-			fail_msg("%s", e.text);
-		assert_true(v.kind == KV_VOCAB_SPM && v.add_space_prefix == cases[i].prefix && v.add_bos);
-		kv_vocab_fini(&v);
-	}
-}
-
-#define BPE_MODEL \
-	"'added_tokens': [{'id': 4, 'content': '<|end|>', 'special': true}], " \
-	"'model': {'type': 'BPE', 'ignore_merges': true, 'vocab': {'a': 0, 'b': 1, 'ab': 2, 'aab': 3}, 'merges': [['a', 'b'], 'a ab']}"
-
-static void
-byte_level_from_json(void **state)
-{
-	const struct files f = {
-		"{'normalizer': {'type': 'NFC'}, 'pre_tokenizer': {'type': 'Sequence', 'pretokenizers': ["
-		"{'type': 'Digits', 'individual_digits': true}, "
-		"{'type': 'Split', 'pattern': {'Regex': '\\\\s+'}, 'behavior': 'Isolated', 'invert': false}, "
-		"{'type': 'Split', 'pattern': {'String': 'a.b'}, 'behavior': 'Isolated'}, "
-		"{'type': 'Split', 'pattern': {'Regex': 'x|y'}, 'behavior': 'Removed', 'invert': true}, "
-		"{'type': 'ByteLevel', 'add_prefix_space': false, 'use_regex': false}]}, "
-		"'post_processor': {'type': 'Sequence', 'processors': [{'type': 'ByteLevel'}, {'type': 'TemplateProcessing', 'single': "
-		"[{'Sequence': {'id': 'A'}}, {'SpecialToken': {'id': '<|end|>'}}]}]}, " BPE_MODEL "}",
-		"{'chat_template': 'plain'}", NULL,
-	};
-	static const char *const patterns[] = { "\\p{N}", "\\s+", "a\\.b", "x|y" };
-	struct kv_vocab v;
-	struct kv_err e = { 0 };
-
-	(void)state;
-	if (parse_vocab(&v, &f, &e) < 0)
-		fail_msg("%s", e.text);
-	assert_true(v.kind == KV_VOCAB_BPE && v.nfc && v.ignore_merges && !v.add_bos && v.add_eos && !v.add_space_prefix);
-	assert_int_equal(v.n_patterns, 4);
-	for (int i = 0; i < 4; i++)
-		assert_string_equal(v.patterns[i], patterns[i]);
-	assert_int_equal(v.n_merges, 2);
-	assert_string_equal(v.merges[0], "a b");
-	assert_string_equal(v.merges[1], "a ab");
-	assert_string_equal(v.chat_template, "plain");
-	assert_true(v.eos == 2); /* config.json's, for want of another */
-	kv_vocab_fini(&v);
-}
-
-static void
-unsupported_tokenizers_are_named(void **state)
-{
-	static const struct {
-		const char *text, *says;
-	} bad[] = {
-		{ "{'model': {'type': 'Unigram', 'vocab': []}}", "model type 'Unigram'" },
-		{ "{'model': {'type': 'BPE', 'vocab': {'a': 0}, 'merges': []}}", "pre_tokenizer: neither ByteLevel nor" },
-		{ "{'pre_tokenizer': {'type': 'ByteLevel'}, 'model': {'type': 'BPE', 'vocab': {'a': 0}, 'merges': []}}", "model.merges" },
-		{ "{'pre_tokenizer': {'type': 'ByteLevel'}, 'model': {'type': 'BPE', 'vocab': {}, 'merges': ['a b']}}", "model.vocab" },
-		{ "{'pre_tokenizer': {'type': 'ByteLevel'}, 'model': {'type': 'BPE', 'vocab': {'a': 0}, 'merges': ['ab']}}",
-		    "model.merges: entry 0 is no pair" },
-		{ "{'pre_tokenizer': {'type': 'ByteLevel'}, 'model': {'type': 'BPE', 'vocab': {'a': 0}, 'merges': [['a']]}}",
-		    "model.merges: entry 0 is no pair" },
-		{ "{'model': {'type': 'BPE', 'vocab': {'a': 0, 'b': 0}}}", "have the same id 0" },
-		{ "{'model': {'type': 'BPE', 'vocab': {'a': 1000000000}}}", "token 'a': its id is not a number below" },
-		{ "{'model': {'type': 'BPE', 'vocab': {'a': -1}}}", "token 'a': its id" },
-		{ "{'added_tokens': [{'id': 1}], 'model': {'type': 'BPE', 'vocab': {'a': 0}}}", "added_tokens: entry 0 has no content" },
-		{ "{'normalizer': {'type': 'Lowercase'}, " BPE_MODEL "}", "normalizer Lowercase" },
-		{ "{'pre_tokenizer': {'type': 'Punctuation'}, " BPE_MODEL "}", "pre_tokenizer Punctuation" },
-		{ "{'pre_tokenizer': {'type': 'ByteLevel', 'add_prefix_space': true}, " BPE_MODEL "}", "add_prefix_space" },
-		{ "{'pre_tokenizer': {'type': 'Split', 'pattern': {'Regex': 'x'}, 'behavior': 'MergedWithNext'}, " BPE_MODEL "}",
-		    "behavior MergedWithNext" },
-		{ "{'normalizer': {'type': 'Sequence', 'normalizers': [{'type': 'NFKC'}, {'type': 'Replace', 'pattern': {'String': ' '}, "
-		  "'content': '" MARK "'}]}, " SPM_MODEL "}", "normalizer NFKC" },
-		{ "{'pre_tokenizer': {'type': 'Sequence', 'pretokenizers': [{'type': 'Metaspace'}, {'type': 'Digits'}]}, " SPM_MODEL "}",
-		    "pre_tokenizer Digits" },
-	};
-
-	(void)state;
-	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-		struct kv_err e = { 0 };
-		struct kv_vocab v;
-		int rc = parse_vocab(&v, &(struct files){ bad[i].text, NULL, NULL }, &e);
-
-		if (rc >= 0 || strstr(e.text, bad[i].says) == NULL || strstr(e.text, "tokenizer.json: ") == NULL)
-			fail_msg("%s: status %d, \"%s\"", bad[i].text, rc, e.text);
-		kv_vocab_fini(&v);
-	}
-}
-
 static void
 folders_can_be_inspected(void **state)
 {
@@ -668,7 +519,8 @@ folders_can_be_inspected(void **state)
 	assert_int_equal(f->tensors(folder, nothing, &n, NULL), KV_OK);
 	assert_int_equal(n, 3 + 2 * 9);
 	assert_int_equal(f->metadata(folder, &meta, NULL), KV_OK);
-	assert_string_equal(json_string_value(json_object_get(json_object_get(meta, "config.json"), "model_type")), "llama");
+	assert_string_equal(
+	    json_string_value(json_object_get(json_object_get(meta, "config.json"), "model_type")), "llama");
 	json_decref(meta);
 	remove_folder(folder);
 }
@@ -686,10 +538,6 @@ main(void)
 		cmocka_unit_test(harmless_tensors_are_ignored),
 		cmocka_unit_test(broken_folders_are_named),
 		cmocka_unit_test(parts_that_lack_are_named),
-		cmocka_unit_test(sentencepiece_from_json),
-		cmocka_unit_test(metaspace_from_json),
-		cmocka_unit_test(byte_level_from_json),
-		cmocka_unit_test(unsupported_tokenizers_are_named),
 		cmocka_unit_test(folders_can_be_inspected),
 	};
 

@@ -10,8 +10,9 @@
 
 #include "tests/lib/quantise.h"
 
-/* Block with byte i = (37 i + 11) mod 256, its f16 fields set to 0.5 (d) and 0.25 (m, dmin); values from the Python package
- * gguf 0.19.0 (gguf.quants.dequantize): six elements (0 1 7 16 17 31, or 0 17 63 100 150 255) and sum_i (i + 1) y[i]. */
+/* Block with byte i = (37 i + 11) mod 256, its f16 fields set to 0.5 (d) and 0.25 (m, dmin); values from the Python
+ * package gguf 0.19.0 (gguf.quants.dequantize): six elements (0 1 7 16 17 31, or 0 17 63 100 150 255) and sum_i (i + 1)
+ * y[i]. */
 static const struct {
 	enum kvk_type type;
 	int d, dmin; /* byte offsets; -1: none */
