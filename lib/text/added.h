@@ -24,7 +24,7 @@ int kv_added_init(struct kv_added *a, const struct kv_vocab *vocab, struct kv_er
 void kv_added_fini(struct kv_added *a);
 
 /* The leftmost match in text[from .. n), the longest one there; NULL if none.  *at is where it begins. */
-const struct kv_added_token *kv_added_find(const struct kv_added *a, const char *text, size_t n, size_t from, bool special,
-    size_t *at);
+const struct kv_added_token *kv_added_find(const struct kv_added *a, const char *text, size_t n, size_t from,
+    bool special, size_t *at);
 
 #endif

@@ -6,7 +6,8 @@
 
 #include "lib/text/utf8.h"
 
-/* GPT-2's alphabet: a byte that prints in Latin-1 is the character of that number; the other 68 are U+0100, U+0101, ... in order. */
+/* GPT-2's alphabet: a byte that prints in Latin-1 is the character of that number; the other 68 are U+0100, U+0101, ...
+ * in order. */
 static bool
 prints(unsigned byte)
 {
@@ -97,7 +98,7 @@ find_pair(const void *ctx, const struct kv_symbol *left, const struct kv_symbol 
 	return true;
 }
 
-/* "left right" into the pair table.  A space within a half is tried too: the first cut that gives three tokens counts. */
+/* "left right" into the pair table.  A space within a half is tried too: the first cut giving three tokens counts. */
 static int
 add_merge(struct kv_bpe *b, const char *merge, uint32_t rank, struct kv_buf *joined, struct kv_err *e)
 {
@@ -110,7 +111,8 @@ add_merge(struct kv_bpe *b, const char *merge, uint32_t rank, struct kv_buf *joi
 		if (left < 0 || right < 0)
 			continue;
 		joined->n = 0;
-		if ((rc = kv_buf_add(joined, merge, n, e)) < 0 || (rc = kv_buf_add(joined, cut + 1, strlen(cut + 1), e)) < 0)
+		if ((rc = kv_buf_add(joined, merge, n, e)) < 0 ||
+		    (rc = kv_buf_add(joined, cut + 1, strlen(cut + 1), e)) < 0)
 			return rc;
 		if ((id = kv_token_table_find(b->table, joined->data, joined->n)) < 0)
 			continue;
@@ -119,7 +121,8 @@ add_merge(struct kv_bpe *b, const char *merge, uint32_t rank, struct kv_buf *joi
 			b->pairs[s] = (struct kv_bpe_pair){ left, right, id, rank };
 		return KV_OK;
 	}
-	return kv_fail(e, KV_EMODEL, "merge %u, '%.100s', does not join two tokens of the vocabulary to a third", rank, merge);
+	return kv_fail(e, KV_EMODEL, "merge %u, '%.100s', does not join two tokens of the vocabulary to a third", rank,
+	    merge);
 }
 
 static int
@@ -204,7 +207,8 @@ encode_piece(void *ctx, const char *piece, size_t n, struct kv_err *e)
 	for (size_t i = 0; i < n; i++) {
 		id = j->b->byte_id[(unsigned char)piece[i]];
 		if (id < 0)
-			return kv_fail(e, KV_EMODEL, "the model's vocabulary has no token for byte 0x%02x; remove it from the text",
+			return kv_fail(e, KV_EMODEL,
+			    "the model's vocabulary has no token for byte 0x%02x; remove it from the text",
 			    (unsigned char)piece[i]);
 		kv_merge_add(&j->merge, (uint32_t)i, 1, id);
 	}

@@ -66,7 +66,8 @@ add_markup(struct turn *u, const char *s, struct kv_err *e)
 	int rc;
 
 	while ((id = kv_markup_find(u->t, s, n, &at, &len)) >= 0) {
-		if ((rc = kv_buf_add(&u->text, s, at, e)) < 0 || (rc = flush(u, e)) < 0 || (rc = kv_ids_add(u->ids, id, e)) < 0)
+		if ((rc = kv_buf_add(&u->text, s, at, e)) < 0 || (rc = flush(u, e)) < 0 ||
+		    (rc = kv_ids_add(u->ids, id, e)) < 0)
 			return rc;
 		s += at + len;
 		n -= at + len;
@@ -137,7 +138,8 @@ add_bos(const struct kv_chat *c, const struct kv_vocab *v, struct kv_ids *ids, s
 
 /* The system text to use: the caller's, the template's, the family's; *system is NULL when there is to be none. */
 static int
-choose_system(const struct kv_chat *c, const struct kv_vocab *v, const char **system, struct kv_buf *own, struct kv_err *e)
+choose_system(const struct kv_chat *c, const struct kv_vocab *v, const char **system, struct kv_buf *own,
+    struct kv_err *e)
 {
 	const char *jinja = own_template(c, v);
 	bool found = false;
@@ -158,8 +160,8 @@ choose_system(const struct kv_chat *c, const struct kv_vocab *v, const char **sy
 }
 
 static int
-encode(struct turn *u, const struct kv_chat *c, const char *system, const char *user, size_t user_bytes, bool first, bool open,
-    struct kv_err *e)
+encode(struct turn *u, const struct kv_chat *c, const char *system, const char *user, size_t user_bytes, bool first,
+    bool open, struct kv_err *e)
 {
 	struct kv_buf own = { 0 };
 	const struct kv_vocab *v = kv_tokenizer_vocab(u->t);
@@ -169,8 +171,9 @@ encode(struct turn *u, const struct kv_chat *c, const char *system, const char *
 		system = NULL;
 	else if ((rc = choose_system(c, v, &system, &own, e)) < 0)
 		goto done;
-	if ((rc = first ? add_bos(c, v, u->ids, e) : close_answer(u, c, open, e)) < 0 || (rc = open_turn(u, c, system, e)) < 0 ||
-	    (rc = kv_buf_add(&u->text, user, user_bytes, e)) < 0 || (rc = add_markup(u, c->user[1], e)) < 0)
+	if ((rc = first ? add_bos(c, v, u->ids, e) : close_answer(u, c, open, e)) < 0 ||
+	    (rc = open_turn(u, c, system, e)) < 0 || (rc = kv_buf_add(&u->text, user, user_bytes, e)) < 0 ||
+	    (rc = add_markup(u, c->user[1], e)) < 0)
 		goto done;
 	rc = flush(u, e);
 done:
@@ -179,15 +182,17 @@ done:
 }
 
 int
-kv_chat_encode(const struct kv_chat *c, const struct kv_tokenizer *t, const char *system, const char *user, size_t user_bytes,
-    bool first, bool open, unsigned flags, struct kv_ids *ids, struct kv_err *e)
+kv_chat_encode(const struct kv_chat *c, const struct kv_tokenizer *t, const char *system, const char *user,
+    size_t user_bytes, bool first, bool open, unsigned flags, struct kv_ids *ids, struct kv_err *e)
 {
 	struct turn u = { .t = t, .flags = flags, .ids = ids };
 	int rc;
 
 	if (kv_token_find(t, c->end) < 0)
-		return kv_fail(e, KV_EMODEL, "chat family '%s' ends answers with %s, which is not in this model's vocabulary; choose "
-		    "another family (%s)", c->name, c->end, kv_chat_names);
+		return kv_fail(e, KV_EMODEL,
+		    "chat family '%s' ends answers with %s, which is not in this model's vocabulary; choose "
+		    "another family (%s)",
+		    c->name, c->end, kv_chat_names);
 	rc = encode(&u, c, system, user, user_bytes, first, open, e);
 	kv_buf_fini(&u.text);
 	return rc;

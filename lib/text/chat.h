@@ -19,8 +19,8 @@ const char *kv_chat_name(const struct kv_chat *c);
  *   first   true: the conversation starts here (BOS if the model wants one, exactly once; system message)
  *           false: a further turn behind an answer that stopped at an end token (that token is closed first if `open`)
  *   open    the previous answer's end token is not in the cache yet: emit it before the new turn
- * Markup becomes special tokens; user and system text does not, unless flags has KV_ENCODE_SPECIAL.  Text between two special tokens is
- * encoded as one piece, as the model's own tokenizer would. */
+ * Markup becomes special tokens; user and system text does not, unless flags has KV_ENCODE_SPECIAL.  Text between two
+ * special tokens is encoded as one piece, as the model's own tokenizer would. */
 int kv_chat_encode(const struct kv_chat *c, const struct kv_tokenizer *t, const char *system, const char *user,
     size_t user_bytes, bool first, bool open, unsigned flags, struct kv_ids *ids, struct kv_err *e);
 

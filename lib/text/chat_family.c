@@ -14,16 +14,19 @@
 	.system = { "<|im_start|>system\n", "<|im_end|>\n" }, \
 	.user = { "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n" }, .end = "<|im_end|>", .next = "\n"
 
-const char *const kv_chat_names = "chatml|qwen|llama2|llama3|llama3.1|mistral-v1|mistral|mistral-v7|gemma|phi3|zephyr|deepseek|"
-    "deepseek-r1";
+const char *const kv_chat_names = "chatml|qwen|llama2|llama3|llama3.1|mistral-v1|mistral|mistral-v7|gemma|phi3|zephyr|"
+    "deepseek|deepseek-r1";
 
 const struct kv_chat kv_chat_families[] = {
 	{ .name = "deepseek-r1", .marks = { "<｜User｜>", "<｜Assistant｜><think>" },
 	    .user = { "<｜User｜>", "<｜Assistant｜><think>\n" }, DEEPSEEK },
-	{ .name = "deepseek", .marks = { "<｜User｜>", "<｜Assistant｜>" }, .user = { "<｜User｜>", "<｜Assistant｜>" }, DEEPSEEK },
+	{ .name = "deepseek", .marks = { "<｜User｜>", "<｜Assistant｜>" },
+	    .user = { "<｜User｜>", "<｜Assistant｜>" }, DEEPSEEK },
 	/* The template takes today's date where it can; its own fixed one keeps prompts reproducible. */
-	{ .name = "llama3.1", .marks = { "<|start_header_id|>", "Cutting Knowledge Date: December 2023", "26 Jul 2024" },
-	    .preamble = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n", .default_system = "", LLAMA3 },
+	{ .name = "llama3.1",
+	    .marks = { "<|start_header_id|>", "Cutting Knowledge Date: December 2023", "26 Jul 2024" },
+	    .preamble = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n",
+	    .default_system = "", LLAMA3 },
 	{ .name = "llama3", .marks = { "<|start_header_id|>" }, LLAMA3 },
 	{ .name = "qwen", .marks = { "<|im_start|>", "You are Qwen" },
 	    .default_system = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.", CHATML },
@@ -32,21 +35,22 @@ const struct kv_chat kv_chat_families[] = {
 	    .user = { "[INST] ", " [/INST]" }, .end = "</s>", .next = "", .system_in_user = true, .bos = true,
 	    .bos_each_turn = true },
 	/* From v2 on the brackets are control tokens, and SentencePiece puts its space behind them by itself. */
-	{ .name = "mistral-v7", .marks = { "[SYSTEM_PROMPT]", "[INST]" }, .system = { "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]" },
+	{ .name = "mistral-v7", .marks = { "[SYSTEM_PROMPT]", "[INST]" },
+	    .system = { "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]" },
 	    .user = { "[INST]", "[/INST]" }, .end = "</s>", .next = "", .bos = true },
-	{ .name = "mistral-v1", .marks = { "[INST]", " [/INST]" }, .system = { "", "\n\n" }, .user = { "[INST] ", " [/INST]" },
+	{ .name = "mistral-v1", .marks = { "[INST]", " [/INST]" }, .system = { "", "\n\n" },
+	    .user = { "[INST] ", " [/INST]" }, .end = "</s>", .next = "", .system_in_user = true, .bos = true },
+	{ .name = "mistral", .marks = { "[INST]" }, .system = { "", "\n\n" }, .user = { "[INST]", "[/INST]" },
 	    .end = "</s>", .next = "", .system_in_user = true, .bos = true },
-	{ .name = "mistral", .marks = { "[INST]" }, .system = { "", "\n\n" }, .user = { "[INST]", "[/INST]" }, .end = "</s>",
-	    .next = "", .system_in_user = true, .bos = true },
 	{ .name = "gemma", .marks = { "<start_of_turn>" }, .system = { "", "\n\n" },
-	    .user = { "<start_of_turn>user\n", "<end_of_turn>\n<start_of_turn>model\n" }, .end = "<end_of_turn>", .next = "\n",
-	    .system_in_user = true, .bos = true },
+	    .user = { "<start_of_turn>user\n", "<end_of_turn>\n<start_of_turn>model\n" }, .end = "<end_of_turn>",
+	    .next = "\n", .system_in_user = true, .bos = true },
 	/* Without the template's line feeds: the tokenizer drops them behind these tokens. */
 	{ .name = "phi3", .marks = { "<|user|>", "<|end|>", "<|assistant|>" }, .system = { "<|system|>", "<|end|>" },
 	    .user = { "<|user|>", "<|end|><|assistant|>" }, .end = "<|end|>", .next = "" },
 	{ .name = "zephyr", .marks = { "'<|user|>\n' + message['content'] + eos_token", "<|assistant|>" },
-	    .system = { "<|system|>\n", "</s>\n" }, .user = { "<|user|>\n", "</s>\n<|assistant|>\n" }, .end = "</s>",
-	    .next = "\n" },
+	    .system = { "<|system|>\n", "</s>\n" }, .user = { "<|user|>\n", "</s>\n<|assistant|>\n" },
+	    .end = "</s>", .next = "\n" },
 	{ .name = NULL },
 };
 

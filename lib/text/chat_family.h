@@ -21,12 +21,15 @@ struct kv_chat {
 	bool bos, bos_each_turn;          /* the template writes BOS itself: at the start; before every user turn */
 };
 
-extern const struct kv_chat kv_chat_families[]; /* ends with name NULL; of several that fit a template the first counts */
+/* Ends with name NULL; of several that fit a template the first counts. */
+extern const struct kv_chat kv_chat_families[];
 
 /* Does the Jinja text hold this one?  A line feed in mark is either a real one or the two characters \n. */
 bool kv_jinja_has(const char *jinja, const char *mark);
 
-/* The literal text a template writes as the system turn when a conversation brings none, appended to out; false if there is none. */
-int kv_jinja_default_system(const struct kv_chat *c, const char *jinja, struct kv_buf *out, bool *found, struct kv_err *e);
+/* The literal text a template writes as the system turn when a conversation brings none, appended to out; *found is
+ * false if there is none. */
+int kv_jinja_default_system(const struct kv_chat *c, const char *jinja, struct kv_buf *out, bool *found,
+    struct kv_err *e);
 
 #endif

@@ -17,7 +17,8 @@ kv_merge_begin(struct kv_merge *m, size_t n, struct kv_err *e)
 	if (n < 64)
 		n = 64;
 	/* n - 1 pairs at first, and each of at most n - 1 merges makes two more */
-	if ((m->symbols = kv_alloc(n, sizeof *m->symbols, e)) == NULL || (m->heap = kv_alloc(n, 3 * sizeof *m->heap, e)) == NULL)
+	if ((m->symbols = kv_alloc(n, sizeof *m->symbols, e)) == NULL ||
+	    (m->heap = kv_alloc(n, 3 * sizeof *m->heap, e)) == NULL)
 		return KV_EMEM;
 	m->cap = n;
 	m->cap_heap = 3 * n;

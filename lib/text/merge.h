@@ -16,7 +16,8 @@ struct kv_symbol {
 	int32_t prev, next; /* -1: none */
 };
 
-/* What joining two neighbours gives: the token, and a rank (lower first; ties: leftmost first).  False: they do not join. */
+/* What joining two neighbours gives: the token, and a rank (lower first; ties: leftmost first).  False: they do not
+ * join. */
 typedef bool kv_pair_fn(const void *ctx, const struct kv_symbol *left, const struct kv_symbol *right, uint32_t *rank,
     int32_t *id);
 

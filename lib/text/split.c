@@ -49,7 +49,8 @@ compile(pcre2_code **out, const char *pattern, struct kv_err *e)
 		*out = pcre2_compile((PCRE2_SPTR)b.data, b.n, PCRE2_UTF | PCRE2_UCP, &number, &where, NULL);
 		if (*out == NULL) {
 			pcre2_get_error_message(number, why, sizeof why);
-			rc = kv_fail(e, KV_EMODEL, "pre-tokenizer pattern '%.200s': %s at byte %zu", b.data, (char *)why, where);
+			rc = kv_fail(e, KV_EMODEL, "pre-tokenizer pattern '%.200s': %s at byte %zu", b.data,
+			    (char *)why, where);
 		} else {
 			pcre2_jit_compile(*out, PCRE2_JIT_COMPLETE); /* without it matching is slower, not different */
 		}
@@ -115,10 +116,11 @@ next_match(struct run *r, size_t level, const char *text, size_t n, size_t from,
 	if (rc == PCRE2_ERROR_NOMATCH)
 		return KV_END;
 	pcre2_get_error_message(rc, why, sizeof why);
-	return kv_fail(e, KV_EFAIL, "pre-tokenizer pattern %zu, byte %zu of the text: %s", level + 1, from, (char *)why);
+	return kv_fail(e, KV_EFAIL, "pre-tokenizer pattern %zu, byte %zu of the text: %s", level + 1, from,
+	    (char *)why);
 }
 
-/* Matches of pattern `level`, and what lies between them, go to the next pattern; behind the last one they are pieces. */
+/* Matches of pattern `level`, and what is between them, go to the next pattern; behind the last one they are pieces. */
 static int
 split(struct run *r, size_t level, const char *text, size_t n, struct kv_err *e)
 {
@@ -162,7 +164,8 @@ split_valid(struct run *r, const char *text, size_t n, bool nfc, struct kv_err *
 
 	if (!nfc || !needs_nfc(text, n))
 		return split(r, 0, text, n, e);
-	m = utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &composed, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+	m = utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &composed,
+	    UTF8PROC_STABLE | UTF8PROC_COMPOSE);
 	if (m < 0)
 		return kv_fail(e, m == UTF8PROC_ERROR_NOMEM ? KV_EMEM : KV_EFAIL, "NFC: %s", utf8proc_errmsg(m));
 	rc = split(r, 0, (char *)composed, (size_t)m, e);
@@ -183,7 +186,8 @@ begin(struct run *r, struct kv_err *e)
 }
 
 int
-kv_split_text(const struct kv_split *s, const char *text, size_t n, bool nfc, kv_piece_fn *fn, void *ctx, struct kv_err *e)
+kv_split_text(const struct kv_split *s, const char *text, size_t n, bool nfc, kv_piece_fn *fn, void *ctx,
+    struct kv_err *e)
 {
 	struct run r = { .s = s, .fn = fn, .ctx = ctx };
 	int rc = begin(&r, e);

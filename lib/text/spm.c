@@ -50,7 +50,8 @@ kv_spm_init(struct kv_spm *s, const struct kv_token_table *table, struct kv_err 
 		int byte = byte_token(k);
 
 		if (k->kind == KV_TOKEN_BYTE && byte < 0)
-			return kv_fail(e, KV_EMODEL, "byte token %zu is spelled '%.*s', expected <0xXX>", i, (int)k->n, k->text);
+			return kv_fail(e, KV_EMODEL, "byte token %zu is spelled '%.*s', expected <0xXX>", i, (int)k->n,
+			    k->text);
 		if (byte >= 0)
 			s->byte_id[byte] = (int32_t)i;
 		if (k->kind == KV_TOKEN_NORMAL && space_inside(k))
@@ -106,7 +107,8 @@ add_bytes(struct job *j, const char *text, size_t n, struct kv_err *e)
 		int32_t id = j->s->byte_id[(unsigned char)text[i]];
 
 		if (id < 0 && (id = j->s->vocab->unk) < 0)
-			return kv_fail(e, KV_EMODEL, "the model's vocabulary has no token for byte 0x%02x; remove it from the text",
+			return kv_fail(e, KV_EMODEL,
+			    "the model's vocabulary has no token for byte 0x%02x; remove it from the text",
 			    (unsigned char)text[i]);
 		rc = kv_ids_add(j->ids, id, e);
 		if (id == j->s->vocab->unk && kv_utf8_char(text, n) == (int)n)
@@ -137,7 +139,12 @@ flush(struct job *j, struct kv_err *e)
 	for (int32_t i = 0; i >= 0 && rc == KV_OK; i = j->merge.symbols[i].next) {
 		const struct kv_symbol *m = &j->merge.symbols[i];
 
-		rc = m->id >= 0 ? kv_ids_add(j->ids, m->id, e) : add_bytes(j, text + m->start, m->n, e);
+		if (m->id >= 0)
+			rc = kv_ids_add(j->ids, m->id, e);
+		else if (is_space(text + m->start, m->n)) /* a vocabulary without U+2581 */
+			rc = add_bytes(j, " ", 1, e);
+		else
+			rc = add_bytes(j, text + m->start, m->n, e);
 	}
 	j->text.n = 0;
 	return rc;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * SentencePiece's BPE: neighbours join while their text is a token, best score first; what is no token falls back to bytes.
+ * SentencePiece's BPE: neighbours join while their text is a token, best score first; the rest falls back to bytes.
  */
 #ifndef KV_SPM_H
 #define KV_SPM_H
@@ -13,17 +13,18 @@ struct kv_spm {
 	const struct kv_vocab *vocab;
 	const struct kv_token_table *table;
 	int32_t byte_id[256]; /* <0xXX>; -1: none */
-	bool cut_at_spaces;   /* no token has a space behind another character: pieces end before a space, and stay small */
+	bool cut_at_spaces;   /* no token has a space behind another character: pieces can end before spaces */
 };
 
 int kv_spm_init(struct kv_spm *s, const struct kv_token_table *table, struct kv_err *e);
 
 /* Plain text to ids, with a space before it if `prefix`.
  *
- * A literal U+2581 is spelled in bytes, which SentencePiece does not do (it takes it for a space): the text would not come back
- * otherwise.  Without byte tokens it is a space there too, and what has no token becomes `unk`.
+ * A literal U+2581 is spelled in bytes, which SentencePiece does not do (it takes it for a space): the text would not
+ * come back otherwise.  Without byte tokens it is a space there too, and what has no token becomes `unk`.
  * Fails: KV_EMODEL (neither byte tokens nor unk). */
-int kv_spm_encode(const struct kv_spm *s, const char *text, size_t n, bool prefix, struct kv_ids *ids, struct kv_err *e);
+int kv_spm_encode(const struct kv_spm *s, const char *text, size_t n, bool prefix, struct kv_ids *ids,
+    struct kv_err *e);
 
 /* The bytes that a token's text stands for: U+2581 is a space. */
 int kv_spm_bytes(const struct kv_token *k, struct kv_buf *out, struct kv_err *e);

@@ -53,7 +53,8 @@ check_vocab(const struct kv_vocab *v, struct kv_err *e)
 		return kv_fail(e, KV_EMODEL, "the model file has no vocabulary; give token ids instead of text");
 	for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
 		if (ids[i] < -1 || (ids[i] >= 0 && (size_t)ids[i] >= v->n))
-			return kv_fail(e, KV_EMODEL, "the %s token is %d, in a vocabulary of %zu tokens", names[i], (int)ids[i], v->n);
+			return kv_fail(e, KV_EMODEL, "the %s token is %d, in a vocabulary of %zu tokens", names[i],
+			    (int)ids[i], v->n);
 	return KV_OK;
 }
 
@@ -141,7 +142,8 @@ encode_plain(const struct kv_tokenizer *t, const char *text, size_t n, struct kv
 }
 
 int
-kv_encode(const struct kv_tokenizer *t, const char *text, size_t n, unsigned flags, struct kv_ids *ids, struct kv_err *e)
+kv_encode(const struct kv_tokenizer *t, const char *text, size_t n, unsigned flags, struct kv_ids *ids,
+    struct kv_err *e)
 {
 	const struct kv_vocab *v = t->vocab;
 	int rc = KV_OK;
@@ -180,7 +182,8 @@ kv_decode_token(const struct kv_tokenizer *t, int32_t id, bool special, struct k
 }
 
 int
-kv_decode(const struct kv_tokenizer *t, const int32_t *ids, size_t n, bool special, struct kv_buf *out, struct kv_err *e)
+kv_decode(const struct kv_tokenizer *t, const int32_t *ids, size_t n, bool special, struct kv_buf *out,
+    struct kv_err *e)
 {
 	const struct kv_vocab *v = t->vocab;
 	int rc = KV_OK;

@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Bytes of the character that starts at p; 0 if none can start there; -1 if n bytes are a correct beginning that stops too soon
- * (n = 0 too). */
+/* Bytes of the character that starts at p; 0 if none can start there; -1 if n bytes are a correct beginning that stops
+ * too soon (n = 0 too). */
 int kv_utf8_char(const char *p, size_t n);
 
 /* Length of the run of valid (*valid true) or of invalid bytes that text begins with; 0 only for n = 0. */

@@ -127,7 +127,8 @@ kv_vocab_set_stops(struct kv_vocab *v, const int32_t *extra, size_t n_extra, str
 
 	for (size_t i = 0; i < n_extra; i++)
 		if (extra[i] < 0 || (size_t)extra[i] >= v->n)
-			return kv_fail(e, KV_EMODEL, "end token %d is not in the vocabulary of %zu tokens", (int)extra[i], v->n);
+			return kv_fail(e, KV_EMODEL, "end token %d is not in the vocabulary of %zu tokens",
+			    (int)extra[i], v->n);
 	for (size_t i = 0; i < v->n; i++)
 		n += is_end(&v->tokens[i]);
 	v->n_stops = 0;

@@ -37,8 +37,8 @@ struct kv_vocab {
 	size_t n;
 	const char **merges;     /* [n_merges], "left right", most important first; byte-level BPE only */
 	size_t n_merges;
-	/* Pre-tokenisation of byte-level BPE: PCRE2 patterns applied one after the other, each splitting further what the
-	 * previous ones left; a match is a piece, and so is what lies between matches. */
+	/* Pre-tokenisation of byte-level BPE: PCRE2 patterns applied one after the other, each splitting further what
+	 * the previous ones left; a match is a piece, and so is what lies between matches. */
 	const char **patterns;
 	size_t n_patterns;
 	bool nfc;              /* normalise to NFC first (Qwen); bytes that are not UTF-8 stay as they are */
@@ -57,12 +57,14 @@ void *kv_vocab_alloc(struct kv_vocab *v, size_t n, size_t size, struct kv_err *e
 char *kv_vocab_strdup(struct kv_vocab *v, const char *s, size_t n, struct kv_err *e);
 void kv_vocab_fini(struct kv_vocab *v);
 
-/* Patterns by the name GGUF's tokenizer.ggml.pre uses ("smollm", "llama-bpe", "qwen2", "tekken", "gpt-2", "default", ...): sets
- * patterns, nfc and ignore_merges.  Fails: KV_EMODEL for a name that is not in the table, listing the known ones. */
+/* Patterns by the name GGUF's tokenizer.ggml.pre uses ("smollm", "llama-bpe", "qwen2", "tekken", "gpt-2", "default",
+ * ...): sets patterns, nfc and ignore_merges.  Fails: KV_EMODEL for a name that is not in the table, listing the known
+ * ones. */
 int kv_vocab_set_pre(struct kv_vocab *v, const char *name, struct kv_err *e);
 
-/* Fill stops from eos and the well-known end tokens that the vocabulary holds as special tokens (<|im_end|>, <|eot_id|>,
- * <|eom_id|>, <|endoftext|>, </s>, <end_of_turn>, ...), plus `extra` ids (generation_config.json). */
+/* Fill stops from eos and the well-known end tokens that the vocabulary holds as special tokens (<|im_end|>,
+ * <|eot_id|>, <|eom_id|>, <|endoftext|>, </s>, <end_of_turn>, ...), plus `extra` ids (generation_config.json).
+ * Fails: KV_EMODEL (an extra id outside the vocabulary), KV_EMEM. */
 int kv_vocab_set_stops(struct kv_vocab *v, const int32_t *extra, size_t n_extra, struct kv_err *e);
 
 #endif

@@ -171,7 +171,8 @@ comes_back(const struct kv_tokenizer *t, const struct kv_ids *ids, const char *t
 	bool same;
 
 	if (kv_tokenizer_vocab(t)->nfc)
-		m = utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &nfc, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+		m = utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &nfc,
+		    UTF8PROC_STABLE | UTF8PROC_COMPOSE);
 	same = kv_decode(t, ids->v, ids->n, true, &back, e) == KV_OK && m >= 0 && back.n == (size_t)m &&
 	    (m == 0 || memcmp(back.data, nfc ? (char *)nfc : text, (size_t)m) == 0);
 	free(nfc);
@@ -298,14 +299,16 @@ golden_words(const struct kv_tokenizer *t, const char *words, const char *hashes
 
 /* Both turns of a conversation. */
 static int
-encode_chat(const struct kv_tokenizer *t, char *const cell[5], const size_t bytes[5], struct kv_ids *ids, struct kv_err *e)
+encode_chat(const struct kv_tokenizer *t, char *const cell[5], const size_t bytes[5], struct kv_ids *ids,
+    struct kv_err *e)
 {
 	const struct kv_chat *c = kv_chat_find(cell[0]);
 	int rc;
 
 	if (c == NULL)
 		return kv_fail(e, KV_EFORMAT, "no chat family '%s'", cell[0]);
-	rc = kv_chat_encode(c, t, strcmp(cell[1], "-") == 0 ? NULL : cell[1], cell[2], bytes[2], true, false, 0, ids, e);
+	rc = kv_chat_encode(c, t, strcmp(cell[1], "-") == 0 ? NULL : cell[1], cell[2], bytes[2], true, false, 0, ids,
+	    e);
 	if (rc < 0 || bytes[3] == 0)
 		return rc;
 	if ((rc = kv_encode(t, cell[3], bytes[3], 0, ids, e)) < 0)

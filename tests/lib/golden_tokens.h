@@ -22,16 +22,16 @@ struct golden_result {
 	size_t n, wrong, lost; /* strings or words compared, with other ids, that do not decode to themselves */
 };
 
-/* Encode every string and compare with the ids in the file beside it; the first few differences are written to `say`. */
+/* Encode every string and compare with the ids in the file beside it; the first few differences go to `say`. */
 int golden_strings(const struct kv_tokenizer *t, const char *strings, const char *ids, unsigned flags, FILE *say,
     struct golden_result *r, struct kv_err *e);
 
 /* The words, as they are and behind a space, against the hashes of 100 each.  n counts words, wrong counts hundreds. */
-int golden_words(const struct kv_tokenizer *t, const char *words, const char *hashes, FILE *say, struct golden_result *r,
-    struct kv_err *e);
+int golden_words(const struct kv_tokenizer *t, const char *words, const char *hashes, FILE *say,
+    struct golden_result *r, struct kv_err *e);
 
-/* Conversations: lines of family, system text ("-": the default), user text, answer, second user text (both empty: one turn)
- * and the ids of the whole up to the next answer, separated by tabs. */
+/* Conversations: lines of family, system text ("-": the default), user text, answer, second user text (both empty: one
+ * turn) and the ids of the whole up to the next answer, separated by tabs. */
 int golden_chats(const struct kv_tokenizer *t, const char *chats, FILE *say, struct golden_result *r, struct kv_err *e);
 
 #endif
