@@ -44,6 +44,8 @@ kv_spm_init(struct kv_spm *s, const struct kv_token_table *table, struct kv_err 
 	const struct kv_vocab *v = table->vocab;
 
 	*s = (struct kv_spm){ .vocab = v, .table = table, .cut_at_spaces = true };
+	if (v->nfc)
+		return kv_fail(e, KV_EMODEL, "a SentencePiece vocabulary that normalises to NFC is not supported");
 	memset(s->byte_id, 0xff, sizeof s->byte_id);
 	for (size_t i = 0; i < v->n; i++) {
 		const struct kv_token *k = &v->tokens[i];

@@ -16,6 +16,7 @@ struct kv_spm {
 	bool cut_at_spaces;   /* no token has a space behind another character: pieces can end before spaces */
 };
 
+/* Fails: KV_EMODEL (a byte token that is not spelled <0xXX>; NFC, which no known model of this kind asks for). */
 int kv_spm_init(struct kv_spm *s, const struct kv_token_table *table, struct kv_err *e);
 
 /* Plain text to ids, with a space before it if `prefix`.
