@@ -331,7 +331,7 @@ run_prompt(struct run *r, const struct kv_prompt *p, struct kv_err *e)
 	rc = kv_writer_close(r->writer, e);
 	r->done++;
 done:
-	if (rc < 0 && rc != KV_EPIPE && r->prompts.n > 1)
+	if (rc < 0 && rc != KV_EPIPE && rc != KV_EIO)
 		kv_where(e, "prompt %zu", r->done);
 	unprepare(r);
 	json_decref(map);

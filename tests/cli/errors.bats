@@ -65,6 +65,14 @@ cache() {
 	no_file out
 }
 
+@test "a record that a stream cannot carry" {
+	printf '{"prompt":"a"}\n{"prompt":"a","x":%s1%s}\n' "$(printf '[%.0s' $(seq 20))" "$(printf ']%.0s' $(seq 20))" >deep.jsonl
+	fails 1 'prompt 1: .*nested' kv-prefill --jsonl deep.jsonl -o out/x
+	printf '{"prompt":"a"}\n{"prompt":"\377"}\n' >bytes.jsonl
+	fails 1 'bytes.jsonl:2: not JSON' kv-prefill --jsonl bytes.jsonl -o out/x
+	no_file out
+}
+
 @test "a full disk and a closed output" {
 	cache
 	fails 1 '^kv-prefill: ' kv-prefill -p a -o /dev/full
