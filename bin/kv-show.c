@@ -18,12 +18,14 @@ static struct {
 
 static const struct kv_opt opts[] = {
 	{ "tensor", 't', KV_STRING, &o.tensor, "NAME", "the values of one tensor, tab-separated", 0, 0, NULL },
-	{ "tokens", 'k', KV_FLAG, &o.tokens, NULL, "which tokens were kept, as text (ids without a model)", 0, 0, NULL },
+	{ "tokens", 'k', KV_FLAG, &o.tokens, NULL, "which tokens were kept, as text (ids without a model)", 0, 0,
+	    NULL },
 	{ "layer", 'l', KV_SIZE, &o.layer, "L", "this layer only, 0 is the first", 0, 0, NULL },
 	{ "head", 0, KV_SIZE, &o.head, "H", "this head only, with --tensor or --tokens", 0, 0, NULL },
 	{ "sequence", 's', KV_SIZE, &o.sequence, "N", "this sequence only, 0 is the first", 0, 0, NULL },
 	{ "json", 'j', KV_FLAG, &o.json, NULL, "JSON Lines: one object per record, or per token", 0, 0, NULL },
-	{ "no-stats", 0, KV_FLAG, &o.no_stats, NULL, "do not read payloads: no min, mean, max, no checksums", 0, 0, NULL },
+	{ "no-stats", 0, KV_FLAG, &o.no_stats, NULL, "do not read payloads: no min, mean, max, no checksums", 0, 0,
+	    NULL },
 	{ "no-header", 0, KV_FLAG, &o.no_header, NULL, "no line of column names above values", 0, 0, NULL },
 	{ "width", 0, KV_SIZE, &o.width, "COLUMNS", "of a line of --tokens", WIDTH_MIN, 100000, NULL },
 	{ 0 },
@@ -47,9 +49,9 @@ struct walk {
 	struct kv_show *s;
 	const struct kv_view *v;
 	struct kv_reader *r;
-	size_t n;    /* sequences so far, shown or not */
-	bool shown;  /* the sequence we are in is one to show */
-	int layer;   /* of the last tensor */
+	size_t n;   /* sequences so far, shown or not */
+	bool shown; /* the sequence we are in is one to show */
+	int layer;  /* of the last tensor */
 };
 
 static int
@@ -61,12 +63,14 @@ need_text(struct kv_show *s, const json_t *header)
 
 	if (!o.tokens || kv_common.model == NULL)
 		return KV_OK;
-	if (text.tokenizer == NULL && ((s->rc = kv_model_open(&text.model, kv_common.model, false, e)) < 0 ||
-	                                  (s->rc = kv_tokenizer_new(&text.tokenizer, &text.model.vocab, e)) < 0))
-		return s->rc;
+	if (text.tokenizer == NULL) {
+		if ((s->rc = kv_model_open(&text.model, kv_common.model, false, e)) < 0 ||
+		    (s->rc = kv_tokenizer_new(&text.tokenizer, &text.model.vocab, e)) < 0)
+			return s->rc;
+	}
 	if (made_by && *made_by && *ours && strcmp(made_by, ours) != 0)
-		return s->rc = kv_fail(e, KV_EMODEL, "%s: made by a model with fingerprint %.40s, but that of %s is %s", s->file,
-		           made_by, kv_common.model, ours);
+		return s->rc = kv_fail(e, KV_EMODEL, "%s: made by a model with fingerprint %.40s, but that of %s is %s",
+			   s->file, made_by, kv_common.model, ours);
 	s->tokenizer = text.tokenizer;
 	return KV_OK;
 }
@@ -227,18 +231,33 @@ model_format(const char *path)
 	return kv_format_probe(path);
 }
 
+static const struct kv_view *
+chosen_view(void)
+{
+	if (o.tensor)
+		return &kv_view_rows;
+	if (o.tokens)
+		return &kv_view_tokens;
+	return o.json ? &kv_view_json : &kv_view_text;
+}
+
 static int
 show_file(const char *path)
 {
-	const struct kv_view *v = o.tensor ? &kv_view_rows : o.tokens ? &kv_view_tokens : o.json ? &kv_view_json : &kv_view_text;
 	const struct kv_format *f = model_format(path);
 	struct kv_show s = { .fd = STDOUT_FILENO, .file = path };
 	int status;
 
-	s.o = (struct kv_show_options){ .stats = !o.no_stats, .tensor = o.tensor, .layer = o.layer, .head = o.head,
-		.sequence = o.sequence, .column_names = !o.no_header, .json = o.json, .width = o.width };
+	s.o = (struct kv_show_options){ .stats = !o.no_stats,
+		.tensor = o.tensor,
+		.layer = o.layer,
+		.head = o.head,
+		.sequence = o.sequence,
+		.column_names = !o.no_header,
+		.json = o.json,
+		.width = o.width };
 	if (f == NULL)
-		show_stream(&s, v, path);
+		show_stream(&s, chosen_view(), path);
 	else if (o.tensor || o.tokens)
 		s.rc = kv_fail(&s.err, KV_EARG, "%s: a model file; --tensor and --tokens read streams", path);
 	else

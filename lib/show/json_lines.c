@@ -66,9 +66,9 @@ layer(int l)
 static int
 json_tensor(struct kv_show *s, struct kv_tensor *t)
 {
-	json_t *o = json_pack("{s:I, s:s, s:o, s:s, s:o, s:o, s:I, s:O?}", "sequence", (json_int_t)s->sequence, "name", t->name,
-	    "layer", layer(t->layer), "dtype", t->type_name, "shape", shape(t, false), "axes", shape(t, true), "bytes",
-	    (json_int_t)t->bytes, "attrs", t->attrs);
+	json_t *o = json_pack("{s:I, s:s, s:o, s:s, s:o, s:o, s:I, s:O?}", "sequence", (json_int_t)s->sequence, "name",
+	    t->name, "layer", layer(t->layer), "dtype", t->type_name, "shape", shape(t, false), "axes", shape(t, true),
+	    "bytes", (json_int_t)t->bytes, "attrs", t->attrs);
 	struct kv_stats st;
 
 	if (t->data != NULL && (s->rc = kv_stats_of(t, &st, &s->err)) == KV_OK) {
@@ -95,7 +95,7 @@ json_layer(struct kv_show *s)
 	for (size_t h = 0; h < k.Hkv; h++)
 		json_array_append_new(heads, json_integer(k.offset[h + 1] - k.offset[h]));
 	kv_say_json(s, record("kept", json_pack("{s:I, s:o, s:o, s:I}", "sequence", (json_int_t)s->sequence, "layer",
-	    layer(s->index.layer), "heads", heads, "of", (json_int_t)s->T)));
+					  layer(s->index.layer), "heads", heads, "of", (json_int_t)s->T)));
 	return s->rc;
 }
 
@@ -117,7 +117,7 @@ static int
 json_end(struct kv_show *s)
 {
 	kv_say_json(s, record("end", json_pack("{s:I, s:I, s:I}", "sequences", (json_int_t)s->n_sequences, "tensors",
-	    (json_int_t)s->n_tensors, "bytes", (json_int_t)s->n_bytes)));
+					 (json_int_t)s->n_tensors, "bytes", (json_int_t)s->n_bytes)));
 	return s->rc;
 }
 

@@ -35,15 +35,16 @@ say_vocab(struct kv_show *s, const struct kv_vocab *v)
 	say_token(s, v, "eos", v->eos);
 	for (size_t i = 0; i < v->n_stops; i++)
 		say_token(s, v, "stop", v->stops[i]);
-	kv_say(s, "%s\nchat     %s\n", v->add_bos ? "  prompts begin with bos" : "",
-	    family ? family : v->chat_template ? "a template of no known family" : "no template");
+	if (family == NULL)
+		family = v->chat_template ? "a template of no known family" : "no template";
+	kv_say(s, "%s\nchat     %s\n", v->add_bos ? "  prompts begin with bos" : "", family);
 }
 
 static int
 text_config(struct kv_show *s, const char *format, const struct kv_model *m)
 {
-	static const char *const said[] = { "name", "architecture", "layers", "heads", "kv_heads", "head_dim", "vocabulary",
-		"context", NULL };
+	static const char *const said[] = { "name", "architecture", "layers", "heads", "kv_heads", "head_dim",
+		"vocabulary", "context", NULL };
 	const struct kv_config *c = &m->cfg;
 	json_t *all = kv_config_to_json(c);
 
@@ -132,12 +133,13 @@ static int
 json_config(struct kv_show *s, const char *format, const struct kv_model *m)
 {
 	const struct kv_vocab *v = &m->vocab;
-	json_t *o = json_pack("{s:s, s:o, s:s, s:o}", "record", "model", "file", json_string_nocheck(s->file), "format", format, "model",
-	    kv_config_to_json(&m->cfg));
+	json_t *o = json_pack("{s:s, s:o, s:s, s:o}", "record", "model", "file", json_string_nocheck(s->file), "format",
+	    format, "model", kv_config_to_json(&m->cfg));
 
-	json_object_set_new(o, "vocabulary", json_pack("{s:s, s:I, s:I, s:i, s:i, s:b, s:o, s:s?}", "kind", vocab_kinds[v->kind],
-	    "tokens", (json_int_t)v->n, "merges", (json_int_t)v->n_merges, "bos", v->bos, "eos", v->eos, "add_bos", v->add_bos,
-	    "stops", stops(v), "chat", chat_family(v)));
+	json_object_set_new(o, "vocabulary",
+	    json_pack("{s:s, s:I, s:I, s:i, s:i, s:b, s:o, s:s?}", "kind", vocab_kinds[v->kind], "tokens",
+		(json_int_t)v->n, "merges", (json_int_t)v->n_merges, "bos", v->bos, "eos", v->eos, "add_bos",
+		v->add_bos, "stops", stops(v), "chat", chat_family(v)));
 	kv_say_json(s, o);
 	return s->rc;
 }
@@ -152,8 +154,9 @@ json_metadata(struct kv_show *s, const json_t *metadata)
 static int
 json_weight(struct kv_show *s, const char *name, const struct kv_matrix *w)
 {
-	kv_say_json(s, json_pack("{s:s, s:o, s:s, s:[II], s:I}", "record", "tensor", "name", json_string_nocheck(name), "dtype", kvk_types[w->type].name,
-	    "shape", (json_int_t)w->rows, (json_int_t)w->cols, "bytes", (json_int_t)count(s, w)));
+	kv_say_json(s, json_pack("{s:s, s:o, s:s, s:[II], s:I}", "record", "tensor", "name", json_string_nocheck(name),
+			   "dtype", kvk_types[w->type].name, "shape", (json_int_t)w->rows, (json_int_t)w->cols, "bytes",
+			   (json_int_t)count(s, w)));
 	return s->rc;
 }
 
@@ -161,7 +164,7 @@ static int
 json_end(struct kv_show *s)
 {
 	kv_say_json(s, json_pack("{s:s, s:I, s:I}", "record", "end", "tensors", (json_int_t)s->n_tensors, "bytes",
-	    (json_int_t)s->n_bytes));
+			   (json_int_t)s->n_bytes));
 	return s->rc;
 }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * One tensor's values, tab-separated.
  *
- * A row is one point of all axes but `dim`, whose elements stand side by side; without `dim` a row has one value.  In front: the
- * position, the sequence and the layer (unless one was chosen), the head (unless one was chosen), other axes.  Positions are true
- * ones: of what was evicted they come from `index`, of queries from the attribute `positions`. */
+ * A row is one point of all axes but `dim`, whose elements stand side by side; without `dim` a row has one value.  In
+ * front: the position, the sequence and the layer (unless one was chosen), the head (unless one was chosen), other
+ * axes.  Positions are true ones: of what was evicted they come from `index`, of queries from the attribute
+ * `positions`. */
 #include <string.h>
 
 #include "lib/show/show.h"
@@ -29,8 +30,8 @@ role_of(const char *axis)
 	static const struct {
 		const char *axis;
 		enum role role;
-	} roles[] = { { "token", POSITION }, { "entry", POSITION }, { "query", POSITION }, { "kv_head", HEAD }, { "head", HEAD },
-		{ "dim", DIM } };
+	} roles[] = { { "token", POSITION }, { "entry", POSITION }, { "query", POSITION }, { "kv_head", HEAD },
+		{ "head", HEAD }, { "dim", DIM } };
 
 	for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++)
 		if (strcmp(roles[i].axis, axis) == 0)
@@ -48,7 +49,8 @@ static int
 rows_tensor(struct kv_show *s, struct kv_tensor *t)
 {
 	if (strcmp(t->name, s->o.tensor) == 0 && !kv_stats_can(t))
-		s->rc = kv_fail(&s->err, KV_EFORMAT, "%s: type %s, which this version cannot print", t->name, t->type_name);
+		s->rc =
+		    kv_fail(&s->err, KV_EFORMAT, "%s: type %s, which this version cannot print", t->name, t->type_name);
 	kv_show_hold(s, t);
 	if (s->rc == KV_OK && strcmp(t->name, s->o.tensor) == 0) {
 		kv_tensor_fini(&s->value);
@@ -61,7 +63,9 @@ rows_tensor(struct kv_show *s, struct kv_tensor *t)
 static const struct kv_tensor *
 wanted(const struct kv_show *s)
 {
-	return strcmp(s->o.tensor, "index") == 0 ? &s->index : strcmp(s->o.tensor, "offset") == 0 ? &s->offset : &s->value;
+	if (strcmp(s->o.tensor, "index") == 0)
+		return &s->index;
+	return strcmp(s->o.tensor, "offset") == 0 ? &s->offset : &s->value;
 }
 
 static void
@@ -115,8 +119,8 @@ say_names(struct kv_show *s, const struct rows *r)
 		say_axis(s, r, (unsigned)r->first);
 	else
 		kv_say(s, "element");
-	kv_say(s, "%s%s%s", s->o.sequence == KV_SHOW_ALL ? "\tsequence" : "", s->o.layer == KV_SHOW_ALL ? "\tlayer" : "",
-	    r->ragged && s->o.head == KV_SHOW_ALL ? "\thead" : "");
+	kv_say(s, "%s%s%s", s->o.sequence == KV_SHOW_ALL ? "\tsequence" : "",
+	    s->o.layer == KV_SHOW_ALL ? "\tlayer" : "", r->ragged && s->o.head == KV_SHOW_ALL ? "\thead" : "");
 	for (unsigned i = 0; i < r->t->n_axes; i++)
 		if (has_column(s, r, i)) {
 			kv_say(s, "\t");
@@ -135,7 +139,9 @@ say_names(struct kv_show *s, const struct rows *r)
 static int
 digits(enum kvk_type type)
 {
-	return type == KVK_F16 ? 5 : type == KVK_BF16 ? 4 : type == KVK_I32 ? 10 : 9;
+	static const int n[KVK_N_TYPES] = { [KVK_F32] = 9, [KVK_F16] = 5, [KVK_BF16] = 4, [KVK_I32] = 10 };
+
+	return n[type];
 }
 
 /* Row i at index `at` of the axes; head: of an evicted tensor. */
@@ -236,7 +242,7 @@ static int
 rows_end(struct kv_show *s)
 {
 	if (s->n_rows == 0)
-		s->rc = kv_fail(&s->err, KV_EARG, "no such values: kv-show FILE lists the sequences, layers and tensors there are");
+		s->rc = kv_fail(&s->err, KV_EARG, "no such values: kv-show FILE lists what is there");
 	return s->rc;
 }
 

@@ -156,7 +156,8 @@ say_json_text(struct kv_show *s, const char *text, size_t n)
 		s->rc = kv_escape_json(&s->out, text, n, &s->err);
 }
 
-/* jansson would print DEL and C1 as they are, and nothing at all of strings that are no UTF-8, as arguments in a history can be. */
+/* jansson would print DEL and C1 as they are, and nothing at all of strings that are no UTF-8, as arguments in a
+ * history can be. */
 static void
 say_json(struct kv_show *s, const json_t *v)
 {

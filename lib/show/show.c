@@ -48,7 +48,8 @@ kv_show_begin(struct kv_show *s, size_t number, const json_t *map)
 	s->sequence = number;
 	s->n_heads = s->n_kept = 0;
 	s->n_tokens = s->T = json_array_size(tokens);
-	if (json_is_integer(length) && json_integer_value(length) >= 0 && (size_t)json_integer_value(length) < s->n_tokens)
+	if (json_is_integer(length) && json_integer_value(length) >= 0 &&
+	    (size_t)json_integer_value(length) < s->n_tokens)
 		s->T = (size_t)json_integer_value(length);
 	s->kept = kv_alloc(s->T, sizeof *s->kept, &s->err);
 	s->tokens = kv_alloc(s->n_tokens, sizeof *s->tokens, &s->err);
@@ -67,9 +68,13 @@ kv_show_begin(struct kv_show *s, size_t number, const json_t *map)
 void
 kv_show_hold(struct kv_show *s, struct kv_tensor *t)
 {
-	struct kv_tensor *to = strcmp(t->name, "index") == 0 ? &s->index : strcmp(t->name, "offset") == 0 ? &s->offset : NULL;
+	struct kv_tensor *to = NULL;
 
-	if (to == NULL)
+	if (strcmp(t->name, "index") == 0)
+		to = &s->index;
+	else if (strcmp(t->name, "offset") == 0)
+		to = &s->offset;
+	else
 		return;
 	kv_tensor_fini(to);
 	*to = *t;
@@ -86,7 +91,8 @@ check_kept(const struct kv_show_kept *k, struct kv_err *e)
 		    k->offset[k->Hkv], k->n);
 	for (size_t h = 0; h <= k->Hkv; last = k->offset[h], h++)
 		if (k->offset[h] < last || (size_t)k->offset[h] > k->n)
-			return kv_fail(e, KV_EFORMAT, "offset: entry %zu is %d, outside %d..%zu", h, k->offset[h], last, k->n);
+			return kv_fail(
+			    e, KV_EFORMAT, "offset: entry %zu is %d, outside %d..%zu", h, k->offset[h], last, k->n);
 	for (size_t i = 0; i < k->n; i++)
 		if (k->index[i] < 0)
 			return kv_fail(e, KV_EFORMAT, "index: entry %zu is %d, not a position", i, k->index[i]);
@@ -100,7 +106,8 @@ kv_show_kept(struct kv_show *s, struct kv_show_kept *k)
 
 	if (s->rc < 0 || index->data == NULL || offset->data == NULL)
 		return false;
-	if (index->type != KVK_I32 || offset->type != KVK_I32 || index->n_axes != 1 || offset->n_axes != 1 || offset->shape[0] < 2)
+	if (index->type != KVK_I32 || offset->type != KVK_I32 || index->n_axes != 1 || offset->n_axes != 1 ||
+	    offset->shape[0] < 2)
 		s->rc = kv_fail(&s->err, KV_EFORMAT, "index, offset: expected i32 [entry] and [kv_head + 1]");
 	else {
 		*k = (struct kv_show_kept){ index->data, offset->data, index->shape[0], offset->shape[0] - 1 };

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * Streams and model files as text: what kv-show prints.
  *
- * A view is a row of functions that are fed a file's records in order.  They append text to show->out, which kv_show_flush() writes
- * whenever it has grown, so that memory stays bounded by one tensor and the `index` and `offset` of its layer.
+ * A view is a row of functions that are fed a file's records in order.  They append text to show->out, which
+ * kv_show_flush() writes whenever it has grown, so that memory stays bounded by one tensor and the `index` and `offset`
+ * of its layer.
+ *
  * Faults stick, as in struct kv_io: the first one is in show->err and show->rc, and nothing is said after it.
+ *
  * Whatever comes from a file is escaped on its way into the text: no view ever emits a control byte of the file.
  */
 #ifndef KV_SHOW_H
@@ -43,10 +46,10 @@ struct kv_show {
 	/* The file so far; the caller counts. */
 	size_t n_sequences, n_tensors, n_bytes;
 	/* The current sequence, set by kv_show_begin(). */
-	size_t sequence;  /* its number */
-	int32_t *tokens;  /* [n_tokens], owned */
+	size_t sequence; /* its number */
+	int32_t *tokens; /* [n_tokens], owned */
 	size_t n_tokens;
-	size_t T;         /* how many of them are the prompt, whose entries are kept or dropped */
+	size_t T;               /* how many of them are the prompt, whose entries are kept or dropped */
 	size_t n_heads, n_kept; /* layer-heads whose entries were seen, and how many they keep together */
 	uint32_t *kept;         /* tokens view: [T] how many of them keep each token, owned */
 	/* The current layer. */
@@ -99,17 +102,17 @@ struct kv_show_kept {
 	const int32_t *offset; /* [Hkv + 1] */
 	size_t n, Hkv;
 };
-/* false when the layer has no index and offset that were loaded, or (s->rc then) when they do not fit each other: offsets that do not
- * cover the index in order, a negative position. */
+/* false when the layer has no index and offset that were loaded, or (s->rc then) when they do not fit each other:
+ * offsets that do not cover the index in order, a negative position. */
 bool kv_show_kept(struct kv_show *s, struct kv_show_kept *k);
 
 /* ---- saying things (say.c) */
 
 void kv_say(struct kv_show *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void kv_say_bytes(struct kv_show *s, const char *bytes, size_t n); /* escaped */
-void kv_say_string(struct kv_show *s, const char *text);           /* escaped */
+void kv_say_bytes(struct kv_show *s, const char *bytes, size_t n);       /* escaped */
+void kv_say_string(struct kv_show *s, const char *text);                 /* escaped */
 void kv_say_padded(struct kv_show *s, const char *text, size_t columns); /* escaped, blanks behind it */
-void kv_say_count(struct kv_show *s, size_t n, int columns); /* 1234567 as "1,234,567", blanks before it */
+void kv_say_count(struct kv_show *s, size_t n, int columns);             /* 1234567 as "1,234,567", blanks before it */
 /* A JSON value on one line, escaped, for people: long arrays and strings are cut and say how long they are. */
 void kv_say_value(struct kv_show *s, const json_t *value);
 /* "  key=value key=value" of an object, but for the keys named in skip (NULL-terminated, or NULL). */

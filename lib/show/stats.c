@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * Smallest, mean and largest element of a tensor.
  *
- * Two-byte types are counted by their 65,536 bit patterns first: one increment per element, and a mean that does not depend on
- * the order of the elements. */
+ * Two-byte types are counted by their 65,536 bit patterns first: one increment per element, and a mean that does not
+ * depend on the order of the elements. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -39,7 +39,8 @@ add_patterns(const struct kv_tensor *t, struct kv_stats *st, double *sum, struct
 		times[v[i]]++;
 	for (unsigned h = 0; h < 1 << 16; h++)
 		if (times[h] > 0)
-			add(st, sum, t->type == KVK_F16 ? kv_f16_to_f32((uint16_t)h) : kv_bf16_to_f32((uint16_t)h), times[h]);
+			add(st, sum, t->type == KVK_F16 ? kv_f16_to_f32((uint16_t)h) : kv_bf16_to_f32((uint16_t)h),
+			    times[h]);
 	free(times);
 	return KV_OK;
 }

@@ -22,16 +22,16 @@ string(const json_t *object, const char *key)
 static void
 say_model(struct kv_show *s, const json_t *m)
 {
-	static const char *const said[] = { "name", "architecture", "layers", "heads", "kv_heads", "head_dim", "vocabulary",
-		"context", NULL };
+	static const char *const said[] = { "name", "architecture", "layers", "heads", "kv_heads", "head_dim",
+		"vocabulary", "context", NULL };
 
 	kv_say(s, "model    ");
 	kv_say_string(s, string(m, "name"));
 	kv_say(s, " (");
 	kv_say_string(s, string(m, "architecture"));
 	kv_say(s, "): %lld layers, %lld query heads, %lld KV heads of %lld, vocabulary %lld, context %lld\n       ",
-	    number(m, "layers"), number(m, "heads"), number(m, "kv_heads"), number(m, "head_dim"), number(m, "vocabulary"),
-	    number(m, "context"));
+	    number(m, "layers"), number(m, "heads"), number(m, "kv_heads"), number(m, "head_dim"),
+	    number(m, "vocabulary"), number(m, "context"));
 	kv_say_pairs(s, m, said);
 	kv_say(s, "\n");
 }

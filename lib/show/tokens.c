@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * Which tokens the heads keep.
  *
- * Of many heads: the text, and under each token how many of the heads keep it.  Of one head: the text that it keeps, with a
- * dot for every token that it dropped.  Tokens that are parts of one character are shown as that character. */
+ * Of many heads: the text, and under each token how many of the heads keep it.  Of one head: the text that it keeps,
+ * with a dot for every token that it dropped.  Tokens that are parts of one character are shown as that character. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,8 +63,8 @@ tokens_layer(struct kv_show *s)
 		s->n_kept += (size_t)(k.offset[h + 1] - k.offset[h]);
 		for (int32_t i = k.offset[h]; i < k.offset[h + 1]; i++) {
 			if ((size_t)k.index[i] >= s->T)
-				return s->rc = kv_fail(&s->err, KV_EFORMAT, "index: position %d, but the prompt has %zu tokens",
-				           k.index[i], s->T);
+				return s->rc = kv_fail(&s->err, KV_EFORMAT,
+					   "index: position %d, but the prompt has %zu tokens", k.index[i], s->T);
 			s->kept[k.index[i]]++;
 		}
 	}
@@ -93,8 +93,9 @@ tokens_json(struct kv_show *s)
 	struct kv_buf bytes = { 0 }, text = { 0 };
 
 	for (size_t p = 0; p < s->T && s->rc == KV_OK; p++) {
-		json_t *o = json_pack("{s:I, s:I, s:i, s:I, s:I}", "sequence", (json_int_t)s->sequence, "position", (json_int_t)p,
-		    "token", (int)s->tokens[p], "kept", (json_int_t)s->kept[p], "of", (json_int_t)s->n_heads);
+		json_t *o = json_pack("{s:I, s:I, s:i, s:I, s:I}", "sequence", (json_int_t)s->sequence, "position",
+		    (json_int_t)p, "token", (int)s->tokens[p], "kept", (json_int_t)s->kept[p], "of",
+		    (json_int_t)s->n_heads);
 
 		bytes.n = text.n = 0;
 		add_token(s, p, &bytes);
@@ -131,8 +132,9 @@ say_heading(struct kv_show *s)
 		kv_say(s, "layer %zu, head %zu keeps %zu (%.1f %%)\n", s->o.layer, s->o.head, s->n_kept,
 		    100.0 * (double)s->n_kept / (double)(s->T ? s->T : 1));
 	else
-		kv_say(s, "%zu heads keep %.1f each (%.1f %%); kept by all %zu, by none %zu\n"
-		          "marks: # all heads, 9..1 tenths of them, . fewer, blank none\n",
+		kv_say(s,
+		    "%zu heads keep %.1f each (%.1f %%); kept by all %zu, by none %zu\n"
+		    "marks: # all heads, 9..1 tenths of them, . fewer, blank none\n",
 		    s->n_heads, (double)s->n_kept / (double)s->n_heads,
 		    100.0 * (double)s->n_kept / (double)(s->n_heads * (s->T ? s->T : 1)), all, none);
 }

@@ -8,7 +8,8 @@
 static bool
 reorders(utf8proc_int32_t c)
 {
-	return c == 0x061c || c == 0x200e || c == 0x200f || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+	return c == 0x061c || c == 0x200e || c == 0x200f || (c >= 0x2028 && c <= 0x202e) ||
+	       (c >= 0x2066 && c <= 0x2069);
 }
 
 static bool
@@ -36,7 +37,8 @@ escape_bytes(struct kv_buf *out, const unsigned char *p, size_t n, struct kv_err
 	int rc = KV_OK;
 
 	for (size_t i = 0; i < n && rc == KV_OK; i++)
-		rc = short_name(p[i]) ? kv_buf_printf(out, e, "\\%c", short_name(p[i])) : kv_buf_printf(out, e, "\\x%02x", p[i]);
+		rc = short_name(p[i]) ? kv_buf_printf(out, e, "\\%c", short_name(p[i]))
+				      : kv_buf_printf(out, e, "\\x%02x", p[i]);
 	return rc;
 }
 
@@ -86,8 +88,8 @@ kv_escape_json(struct kv_buf *out, const char *bytes, size_t n, struct kv_err *e
 		utf8proc_ssize_t got = utf8proc_iterate(p + i, left < 4 ? (utf8proc_ssize_t)left : 4, &c);
 
 		step = got > 0 ? (size_t)got : 1;
-		rc = escape_json(out, got > 0 ? c : 0xfffd, got > 0 ? p + i : (const unsigned char *)"\xef\xbf\xbd", got > 0 ? step : 3,
-		    e);
+		rc = escape_json(out, got > 0 ? c : 0xfffd, got > 0 ? p + i : (const unsigned char *)"\xef\xbf\xbd",
+		    got > 0 ? step : 3, e);
 	}
 	return rc < 0 ? rc : kv_buf_add(out, "\"", 1, e);
 }

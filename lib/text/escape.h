@@ -8,8 +8,8 @@
 
 #include "lib/buf.h"
 
-/* Append n bytes: \n \t \r \\ by these names; other control bytes (C0, DEL, C1), what is no UTF-8, and characters that reorder a line
- * (bidirectional controls) byte by byte as \xNN. */
+/* Append n bytes: \n \t \r \\ by these names; other control bytes (C0, DEL, C1), what is no UTF-8, and characters that
+ * reorder a line (bidirectional controls) byte by byte as \xNN. */
 int kv_escape(struct kv_buf *out, const char *bytes, size_t n, struct kv_err *e);
 /* The same as a JSON string with its quotes; what is no UTF-8 becomes U+FFFD. */
 int kv_escape_json(struct kv_buf *out, const char *bytes, size_t n, struct kv_err *e);

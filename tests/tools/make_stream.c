@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: MIT
  * make_stream full|evicted|evil|logits FILE - a small stream with known values, for tests of what reads streams.
  *
- * Two sequences of 6 and 3 tokens (ids 10, 11, ...), two layers, 2 KV heads of 4 elements, 4 query heads.  Element d of head h, token t,
- * layer l of k is l + h / 2 + t / 10 + d / 100 (f32), of v the same with the sign turned (f16 has no such values, so f32 too).
- *   full     k, v, q of the last two tokens, score with a NaN and an infinity, logits
- *   evicted  head h of layer l keeps the last 2 - h tokens and token 0
- *   logits   nothing but logits
- *   evil     full, and control characters in every string, and a tensor and a record that nobody knows */
+ * Two sequences of 6 and 3 tokens (ids 10, 11, ...), two layers, 2 KV heads of 4 elements, 4 query heads.  Element d of
+ * head h, token t, layer l of k is l + h / 2 + t / 10 + d / 100 (f32), of v the same with the sign turned.
+ *
+ * full:    k, v, q of the last two tokens, score with a NaN and an infinity, logits
+ *
+ * evicted: head h of a layer keeps the last 2 - h tokens and token 0
+ *
+ * logits:  nothing but logits
+ *
+ * evil:    full, and control characters in every string, and a tensor and a record that nobody knows */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,10 +35,12 @@ must(int rc)
 static json_t *
 model(const char *name)
 {
-	return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:{s:f, s:i, s:s, s:s, s:[f,f]}, s:s}", "name", name,
-	    "architecture", "llama", "layers", L, "heads", Hq, "kv_heads", Hkv, "head_dim", D, "embedding", 16, "feed_forward",
-	    32, "vocabulary", VOCAB, "context", 64, "scale", 0.5, "rope", "theta", 10000.0, "dim", D, "layout", "half", "scaling",
-	    "none", "inv_freq", 1.0, 0.01, "fingerprint", "00112233445566778899aabbccddeeff");
+	return json_pack(
+	    "{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:{s:f, s:i, s:s, s:s, s:[f,f]}, s:s}", "name",
+	    name, "architecture", "llama", "layers", L, "heads", Hq, "kv_heads", Hkv, "head_dim", D, "embedding", 16,
+	    "feed_forward", 32, "vocabulary", VOCAB, "context", 64, "scale", 0.5, "rope", "theta", 10000.0, "dim", D,
+	    "layout", "half", "scaling", "none", "inv_freq", 1.0, 0.01, "fingerprint",
+	    "00112233445566778899aabbccddeeff");
 }
 
 static float
@@ -45,8 +51,8 @@ element(size_t l, size_t h, size_t t, size_t d)
 
 /* attrs: stolen. */
 static void
-put(struct kv_writer *w, const char *name, int layer, enum kvk_type type, const char *axes, const size_t *shape, const void *data,
-    json_t *attrs)
+put(struct kv_writer *w, const char *name, int layer, enum kvk_type type, const char *axes, const size_t *shape,
+    const void *data, json_t *attrs)
 {
 	struct kv_tensor t;
 
@@ -102,8 +108,9 @@ put_sequence(struct kv_writer *w, size_t T, const char *kind, const char *text, 
 {
 	static const float logits[VOCAB] = { 0, 1, 2, 3, 4, 5, 6, 7 };
 	const size_t vocab = VOCAB;
-	json_t *tokens = json_array(), *map = json_pack("{s:s, s:o, s:I}", "id", text, "tokens", tokens, "prompt_length", (json_int_t)T);
+	json_t *tokens = json_array(), *map;
 
+	map = json_pack("{s:s, s:o, s:I}", "id", text, "tokens", tokens, "prompt_length", (json_int_t)T);
 	for (size_t t = 0; t < T; t++)
 		json_array_append_new(tokens, json_integer((json_int_t)(10 + t)));
 	must(kv_writer_sequence(w, map, &err));
@@ -125,7 +132,8 @@ main(int argc, char **argv)
 {
 	const char *kind = argc > 1 ? argv[1] : "";
 	bool is_evil = strcmp(kind, "evil") == 0;
-	const char *text = is_evil ? evil : "plain", *arguments[] = { "-p", is_evil ? "no UTF-8: \x9b\x1b" : "six words" };
+	const char *text = is_evil ? evil : "plain";
+	const char *arguments[] = { "-p", is_evil ? "no UTF-8: \x9b\x1b" : "six words" };
 	json_t *m = model(text), *entry = kv_history_entry("kv-prefill", KV_VERSION, 2, (char *const *)arguments);
 	struct kv_writer *w;
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * What kv-show's views are made of: escaping, numbers, JSON lines, statistics, and the views themselves on tensors written here. */
+ * What kv-show's views are made of: escaping, numbers, JSON lines, statistics, and the views themselves on tensors
+ * written here. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,11 +28,13 @@ control_bytes_are_escaped(void **state)
 
 	(void)state;
 	assert_escaped(all, sizeof all - 1, "a\\x1b[31mb\\x7f\\x00c\\n\\t\\r\\\\");
-	assert_escaped("\xc2\x9b""1m", 4, "\\xc2\\x9b1m");              /* C1 CSI in UTF-8 */
-	assert_escaped("\x9b", 1, "\\x9b");                             /* and as a byte */
-	assert_escaped("\xe2\x80\xae", 3, "\\xe2\\x80\\xae");           /* right-to-left override */
+	assert_escaped("\xc2\x9b"
+		       "1m",
+	    4, "\\xc2\\x9b1m");                               /* C1 CSI in UTF-8 */
+	assert_escaped("\x9b", 1, "\\x9b");                   /* and as a byte */
+	assert_escaped("\xe2\x80\xae", 3, "\\xe2\\x80\\xae"); /* right-to-left override */
 	assert_escaped("na\xc3\xafve \xf0\x9f\x90\xa2", 11, "na\xc3\xafve \xf0\x9f\x90\xa2");
-	assert_escaped("\xc3", 1, "\\xc3");                             /* cut short */
+	assert_escaped("\xc3", 1, "\\xc3");                                     /* cut short */
 	assert_escaped("\xc0\xaf\xed\xa0\x80", 5, "\\xc0\\xaf\\xed\\xa0\\x80"); /* overlong, surrogate */
 	assert_escaped("", 0, "");
 }
@@ -69,7 +72,8 @@ static void
 values_are_shortened(void **state)
 {
 	struct kv_show s = { 0 };
-	json_t *v = json_loads("{\"a\":[1,2,3],\"long\":[0,1,2,3,4,5,6,7,8,9],\"x\":{\"y\":null},\"s\":\"\\u001b!\",\"r\":0.125}", 0,
+	json_t *v = json_loads(
+	    "{\"a\":[1,2,3],\"long\":[0,1,2,3,4,5,6,7,8,9],\"x\":{\"y\":null},\"s\":\"\\u001b!\",\"r\":0.125}", 0,
 	    NULL);
 	static const char *const skip[] = { "a", NULL };
 
@@ -113,7 +117,8 @@ static void
 statistics_leave_out_what_is_not_finite(void **state)
 {
 	static const float f32[] = { 1, -2, NAN, 4, INFINITY, -INFINITY, NAN };
-	static const uint16_t f16[] = { 0x3c00 /* 1 */, 0xc000 /* -2 */, 0x7e00 /* nan */, 0x0001 /* 2^-24 */, 0xfc00 /* -inf */ };
+	static const uint16_t f16[] = { 0x3c00 /* 1 */, 0xc000 /* -2 */, 0x7e00 /* nan */, 0x0001 /* 2^-24 */,
+		0xfc00 /* -inf */ };
 	static const uint16_t bf16[] = { 0x3f80 /* 1 */, 0x4040 /* 3 */ };
 	size_t seven = 7, five = 5, two = 2, none = 0;
 	struct kv_tensor t;
@@ -142,8 +147,8 @@ statistics_leave_out_what_is_not_finite(void **state)
 
 /* Feed a tensor of i32 or f32 values to a view. */
 static void
-feed(struct kv_show *s, const struct kv_view *v, const char *name, enum kvk_type type, const char *axes, const size_t *shape,
-    const void *data)
+feed(struct kv_show *s, const struct kv_view *v, const char *name, enum kvk_type type, const char *axes,
+    const size_t *shape, const void *data)
 {
 	struct kv_tensor t;
 
@@ -170,8 +175,12 @@ static const size_t n5 = 5, n3 = 3, n52[2] = { 5, 2 }, n23[2] = { 2, 3 };
 static struct kv_show_options
 all_of(const char *tensor)
 {
-	return (struct kv_show_options){ .tensor = tensor, .layer = KV_SHOW_ALL, .head = KV_SHOW_ALL, .sequence = KV_SHOW_ALL,
-		.column_names = true, .width = 60 };
+	return (struct kv_show_options){ .tensor = tensor,
+		.layer = KV_SHOW_ALL,
+		.head = KV_SHOW_ALL,
+		.sequence = KV_SHOW_ALL,
+		.column_names = true,
+		.width = 60 };
 }
 
 static void
@@ -185,7 +194,7 @@ rows_of_scores(void **state)
 	feed(&s, &kv_view_rows, "score", KVK_F32, "kv_head token", n23, score);
 	assert_int_equal(kv_view_rows.layer(&s), KV_OK);
 	assert_said(&s, "position\tsequence\tlayer\thead\tscore\n0\t0\t3\t0\t0\n1\t0\t3\t0\t0.5\n2\t0\t3\t0\t1\n"
-	                "0\t0\t3\t1\t-1\n1\t0\t3\t1\t0.100000001\n2\t0\t3\t1\tnan\n");
+			"0\t0\t3\t1\t-1\n1\t0\t3\t1\t0.100000001\n2\t0\t3\t1\tnan\n");
 }
 
 static void
@@ -246,9 +255,9 @@ tokens_of_two_heads_and_of_one(void **state)
 	assert_int_equal(kv_view_tokens.layer(&s), KV_OK);
 	assert_int_equal(kv_view_tokens.close(&s), KV_OK);
 	assert_said(&s, "sequence 0: 5 tokens; 2 heads keep 2.5 each (50.0 %); kept by all 1, by none 1\n"
-	                "marks: # all heads, 9..1 tenths of them, . fewer, blank none\n"
-	                "      0 | 100 101 102 103 104\n"
-	                "        | 5   5   5       #\n");
+			"marks: # all heads, 9..1 tenths of them, . fewer, blank none\n"
+			"      0 | 100 101 102 103 104\n"
+			"        | 5   5   5       #\n");
 	s.o = all_of(NULL);
 	s.o.layer = 3;
 	s.o.head = 1;
