@@ -65,7 +65,7 @@ check-unit: $(TESTS)
 	@tests/run-unit $(TESTS)
 check-cli: $(PROGS) $(TOOLS)
 	@KV_BUILD=$(abspath $B) bats tests/cli
-check-long: $(PROGS) $(TOOLS) $(TESTS)
+check-long: all $(TOOLS)
 	@KV_BUILD=$(abspath $B) tests/run-long
 
 # ---- the demo: installs what is missing, fetches a real small model, runs the pipeline on a real document

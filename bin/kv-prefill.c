@@ -259,6 +259,8 @@ emit_layer(void *ctx, const struct kv_layer_view *view, struct kv_err *e)
 	if (rc == KV_OK)
 		rc = put(r, "v", view->layer, r->dtype, "kv_head token dim", (size_t[]){ c->Hkv, view->T, c->D }, r->v,
 		    NULL, e);
+	if (rc == KV_OK)
+		rc = kv_writer_layer_end(r->writer, (int)view->layer, e);
 	kv_progress("layers", r->done * c->L + view->layer + 1, r->prompts.n * c->L);
 	return rc;
 }

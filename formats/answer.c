@@ -253,7 +253,7 @@ write_queries(struct kv_answers *a, size_t layer, size_t first, struct kv_err *e
 
 	for (size_t i = 0; i < rows; i++)
 		json_array_append_new(positions, json_integer((json_int_t)(first + i)));
-	rc = kv_tensor_new(&t, "q", (int)layer, KVK_F32, "head query dim", (size_t[]){ Hq, rows, D }, e);
+	rc = kv_tensor_new(&t, "q.response", (int)layer, KVK_F32, "head query dim", (size_t[]){ Hq, rows, D }, e);
 	if (rc < 0) {
 		json_decref(positions);
 		return rc;

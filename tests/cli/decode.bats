@@ -115,13 +115,13 @@ red ball. She wanted to play with it, but it was too high."* ]]
 	[ -s text ]
 	kv-show out.kv >shown
 	grep -Eq 'logits.response.*\[token 4, vocab ' shown
-	grep -Eq ' q .*query 4,.*region="response" positions=\[5, 6, 7, 8\]' shown
+	grep -Eq ' q.response .*query 4,.*region="response" positions=\[5, 6, 7, 8\]' shown
 	kv-show --json out.kv >json
 	grep -q kv-prefill json
 	grep -q kv-decode json
 	kv-decode -n 4 --ignore-eos -o - p.kv >out2.kv
-	tensor q 0 out.kv >a
-	tensor q 0 out2.kv >b
+	tensor q.response 0 out.kv >a
+	tensor q.response 0 out2.kv >b
 	cmp a b
 }
 

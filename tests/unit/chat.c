@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Chat templates: recognised, written around the texts, one BOS.  Expected texts are what transformers'
- * apply_chat_template gives for the models' templates; ids of real models are compared in tokenizer.c and by
+ * Chat templates: recognised, written around the texts, one BOS.  Expected texts are written by hand from the published
+ * templates; ids of real models are compared with their own tokenizers in tokenizer.c and by
  * tests/golden/check_originals.sh. */
 #include <setjmp.h>
 #include <stdarg.h>
