@@ -70,7 +70,7 @@ budget_layer(const struct kv_budget *m, const struct kv_config *c, const struct 
 		.layer = (size_t)s->layer,
 		.L = c->L,
 		.Hkv = c->Hkv,
-		.T = s->seq->n_tokens,
+		.T = s->seq->T,
 	};
 	struct kv_budget_source from = { .earlier = kv_step_find(s, "budget") };
 	struct kv_score_attrs a;

@@ -222,11 +222,11 @@ encode_behind(const struct run *r, const struct kv_sequence *seq, const char *te
 	int rc;
 
 	ids->n = 0;
-	if (seq->n_tokens > 0 && (rc = kv_ids_add(ids, seq->tokens[seq->n_tokens - 1], e)) < 0)
+	if (seq->T > 0 && (rc = kv_ids_add(ids, seq->tokens[seq->T - 1], e)) < 0)
 		return rc;
 	if ((rc = kv_encode(r->tokenizer, text, bytes, o.special ? KV_ENCODE_SPECIAL : 0, ids, e)) < 0)
 		return rc;
-	if (seq->n_tokens > 0)
+	if (seq->T > 0)
 		memmove(ids->v, ids->v + 1, --ids->n * sizeof *ids->v);
 	return KV_OK;
 }

@@ -32,7 +32,7 @@ evict_layer(struct kv_io *io, struct kv_step *s, struct kv_evicted *out)
 		.v = kv_step_find(s, "v"),
 		.score = kv_step_find(s, "score"),
 		.budget = kv_step_find(s, "budget"),
-		.next_position = s->seq->n_tokens,
+		.next_position = s->seq->T,
 		.tie = strcmp(tie, "position") == 0 ? KV_TIE_POSITION : KV_TIE_RAW,
 	};
 

@@ -52,7 +52,7 @@ score_step(const struct kv_score *m, const struct kv_score_params *p, const stru
 		.Hq = c->Hq,
 		.Hkv = c->Hkv,
 		.D = c->D,
-		.T = s->seq->n_tokens,
+		.T = s->seq->T,
 		.scale = c->scale,
 		.k = kv_step_find(s, "k"),
 		.v = kv_step_find(s, "v"),

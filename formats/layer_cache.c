@@ -38,15 +38,15 @@ expect_finite(const struct kv_tensor *t, struct kv_err *e)
 static int
 read_whole(struct kv_layer_cache *x, const struct kv_sequence *seq, const struct kv_config *c, struct kv_err *e)
 {
-	size_t shape[3] = { c->Hkv, seq->n_tokens, c->D };
+	size_t shape[3] = { c->Hkv, seq->T, c->D };
 	int rc;
 
 	if ((rc = kv_tensor_expect(x->k, KVK_N_TYPES, "kv_head token dim", shape, e)) < 0 ||
 	    (rc = kv_tensor_expect(x->v, x->k->type, "kv_head token dim", shape, e)) < 0)
 		return rc;
 	for (size_t g = 0; g <= c->Hkv; g++)
-		x->offset[g] = g * seq->n_tokens;
-	x->next_position = seq->n_tokens;
+		x->offset[g] = g * seq->T;
+	x->next_position = seq->T;
 	return KV_OK;
 }
 

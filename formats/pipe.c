@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "formats/join.h"
-#include "formats/step.h"
+#include "formats/record.h"
 
 #define LAST_LAYER INT_MAX /* sorts KV_NO_LAYER behind all layers */
 
@@ -212,7 +212,7 @@ check_same_kind(struct kv_pipe *p, size_t number, struct kv_err *e)
 static int
 copy_tokens(struct kv_pipe *p, struct kv_err *e)
 {
-	const json_t *tokens = json_object_get(p->seq.map, "tokens");
+	const json_t *tokens = json_object_get(p->seq.map, "tokens"), *length = json_object_get(p->seq.map, "prompt_length");
 	size_t n = json_array_size(tokens);
 
 	free(p->tokens);
@@ -221,7 +221,9 @@ copy_tokens(struct kv_pipe *p, struct kv_err *e)
 	for (size_t i = 0; i < n; i++)
 		p->tokens[i] = (int32_t)json_integer_value(json_array_get(tokens, i));
 	p->seq.tokens = p->tokens;
-	p->seq.n_tokens = n;
+	p->seq.n_tokens = p->seq.T = n;
+	if (length != NULL) /* the reader has seen that it is a number up to n */
+		p->seq.T = (size_t)json_integer_value(length);
 	return KV_OK;
 }
 
@@ -418,6 +420,26 @@ write_opening(struct kv_pipe *p, struct kv_err *e)
 }
 
 static int
+item_write(const struct kv_item *i, struct kv_writer *w, struct kv_err *e)
+{
+	if (!kv_item_is_tensor(i))
+		return i->raw.n > 0 ? kv_writer_raw(w, i->raw.data, i->raw.n, e) : KV_OK;
+	if (i->raw.n > 0)
+		return kv_writer_tensor_parts(w, &i->raw, &i->tensor, &i->parts, e);
+	return kv_writer_tensor(w, &i->tensor, e);
+}
+
+static int
+write_items(const struct kv_step *s, struct kv_writer *w, struct kv_err *e)
+{
+	int rc = KV_OK;
+
+	for (size_t i = 0; i < s->n_items && rc == KV_OK; i++)
+		rc = item_write(&s->items[i], w, e);
+	return rc;
+}
+
+static int
 write_step(struct kv_pipe *p, struct kv_err *e)
 {
 	int rc;
@@ -426,7 +448,7 @@ write_step(struct kv_pipe *p, struct kv_err *e)
 		return KV_OK;
 	if (!p->opened && (rc = write_opening(p, e)) < 0)
 		return rc;
-	if ((rc = kv_step_write(&p->step, p->writer, e)) < 0)
+	if ((rc = write_items(&p->step, p->writer, e)) < 0)
 		return rc;
 	if (p->layer_ended)
 		return kv_writer_layer_end(p->writer, p->step.layer, e);

@@ -10,20 +10,7 @@
 #define KV_PIPE_H
 
 #include "formats/stream.h"
-
-struct kv_sequence {
-	size_t number;         /* 0, 1, ... in this stream */
-	json_t *map;           /* the opening map: id, tokens, prompt_length ...; programs may add to it on the first step */
-	const int32_t *tokens; /* [n_tokens] */
-	size_t n_tokens;
-};
-
-struct kv_step {
-	struct kv_sequence *seq;
-	int layer;             /* KV_NO_LAYER on the last step of a sequence */
-	struct kv_item *items; /* tensors and unknown records, in stream order; private */
-	size_t n_items;
-};
+#include "lib/step.h"
 
 struct kv_pipe;
 
@@ -45,14 +32,6 @@ const json_t *kv_pipe_header(const struct kv_pipe *p);  /* the first input's who
 /* KV_OK with *step borrowed until the next call, KV_END after the last.  Faults carry file, sequence, layer and
  * tensor. */
 int kv_pipe_next(struct kv_pipe *p, struct kv_step **step, struct kv_err *e);
-
-/* Borrowed; NULL if this step has none of that name. */
-const struct kv_tensor *kv_step_find(const struct kv_step *s, const char *name);
-/* The i-th tensor of the step, NULL behind the last. */
-const struct kv_tensor *kv_step_at(const struct kv_step *s, size_t i);
-/* Moves *t into the step (which now owns it), replacing one of the same name.  */
-int kv_step_put(struct kv_step *s, struct kv_tensor *t, struct kv_err *e);
-void kv_step_remove(struct kv_step *s, const char *name);
 
 /* Put "FILE: sequence N, layer L: " in front of a fault that a program found in this step. */
 int kv_step_where(const struct kv_pipe *p, const struct kv_step *s, struct kv_err *e);

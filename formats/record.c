@@ -243,13 +243,6 @@ kv_tensor_to_map(const struct kv_tensor *t, const struct kv_payload *p)
 
 size_t kv_part_max = UINT32_MAX;
 
-void
-kv_parts_fini(struct kv_parts *p)
-{
-	free(p->size);
-	*p = (struct kv_parts){ 0 };
-}
-
 /* n parts of `each` bytes, the last one of what is left. */
 static int
 cut(struct kv_parts *p, size_t bytes, size_t each, size_t n, struct kv_err *e)

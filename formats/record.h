@@ -13,13 +13,6 @@ struct kv_payload {
 	uint64_t xxh3; /* XXH3-64 of all parts together */
 };
 
-/* Sizes of a payload's bin objects.  Zeros are an empty list. */
-struct kv_parts {
-	uint32_t *size; /* [n] */
-	size_t n;
-};
-void kv_parts_fini(struct kv_parts *p);
-
 /* Largest part that the writer makes; a variable so that tests can have parts without 4 GiB. */
 extern size_t kv_part_max;
 

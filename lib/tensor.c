@@ -19,6 +19,13 @@ kv_tensor_fini(struct kv_tensor *t)
 	*t = (struct kv_tensor){ 0 };
 }
 
+void
+kv_parts_fini(struct kv_parts *p)
+{
+	free(p->size);
+	*p = (struct kv_parts){ 0 };
+}
+
 /* Copies the next blank-separated word of *s; false when there is none. */
 static bool
 next_word(const char **s, char word[KV_NAME_MAX])

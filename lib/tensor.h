@@ -7,6 +7,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "kernels/backend.h"
 #include "lib/err.h"
@@ -28,6 +29,13 @@ struct kv_tensor {
 	size_t bytes;
 	void *owned; /* what kv_tensor_fini() frees: data itself, or NULL when data is borrowed */
 };
+
+/* The pieces a payload is cut into where it is written (the bin objects of a stream).  Zeros are an empty list. */
+struct kv_parts {
+	uint32_t *size; /* [n] bytes */
+	size_t n;
+};
+void kv_parts_fini(struct kv_parts *p);
 
 /* Drops the attributes and the owned bytes and zeroes *t.  NULL is fine. */
 void kv_tensor_fini(struct kv_tensor *t);

@@ -172,7 +172,7 @@ write_sequence(struct kv_writer *w, const struct sample *s, size_t number)
 	char names[64], *save, *name;
 	struct kv_err e = { 0 };
 
-	for (size_t i = 0; i < s->tokens; i++)
+	for (size_t i = 0; i < s->tokens + s->behind; i++)
 		json_array_append_new(tokens, json_integer(s->token0 + (int)(i * 7 + number)));
 	json_object_set_new(map, "tokens", tokens);
 	json_object_set_new(map, "prompt_length", json_integer((json_int_t)s->tokens));

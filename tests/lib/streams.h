@@ -23,6 +23,7 @@ struct kv_buf scratch_read(const char *path); /* kv_buf_fini() it */
 
 struct sample {
 	size_t sequences, layers, tokens;
+	size_t behind;       /* tokens behind the prompt of `tokens` */
 	int token0;          /* first token id: other prompts, other numbers */
 	const char *tensors; /* per layer, of "k v score budget x"; NULL: "k v score" */
 	bool logits;         /* per sequence, after the layers */

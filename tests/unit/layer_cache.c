@@ -10,12 +10,12 @@
 #include <cmocka.h>
 
 #include "formats/layer_cache.h"
-#include "formats/step.h"
+#include "lib/step.h"
 
 enum { HKV = 2, D = 4, T = 5 };
 
 static struct kv_err err;
-static struct kv_sequence seq = { .n_tokens = T };
+static struct kv_sequence seq = { .n_tokens = T + 2, .T = T };
 static struct kv_step step;
 static struct kv_config cfg = { .L = 1, .Hq = 2, .Hkv = HKV, .D = D };
 

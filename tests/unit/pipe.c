@@ -97,7 +97,7 @@ unchanged_streams_stay_the_same(void **state)
 static void
 steps_come_in_order(void **state)
 {
-	static const struct sample s = { .sequences = 2, .layers = 2, .tokens = 3, .logits = true };
+	static const struct sample s = { .sequences = 2, .layers = 2, .tokens = 3, .behind = 2, .logits = true };
 	static const int layers[] = { 0, 1, KV_NO_LAYER, 0, 1, KV_NO_LAYER };
 	char *files[] = { (char *)scratch("in.kv"), NULL };
 	struct kv_pipe_options o = { .files = files, .no_output = true, .skip = "v,score" };
@@ -114,7 +114,8 @@ steps_come_in_order(void **state)
 		must(kv_pipe_next(p, &step, &e), &e);
 		assert_int_equal(step->layer, layers[i]);
 		assert_int_equal(step->seq->number, i / 3);
-		assert_int_equal(step->seq->n_tokens, 3);
+		assert_int_equal(step->seq->n_tokens, 5); /* of which two stand behind the prompt */
+		assert_int_equal(step->seq->T, 3);
 		assert_int_equal(step->seq->tokens[1], 7 + i / 3);
 		assert_string_equal(kv_step_at(step, 0)->name, layers[i] < 0 ? "logits" : "k");
 		assert_non_null(kv_step_at(step, 0)->data);

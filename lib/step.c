@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "formats/step.h"
+#include "lib/step.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,8 +30,8 @@ kv_step_add(struct kv_step *s, struct kv_err *e)
 	return &s->items[s->n_items++];
 }
 
-static bool
-is_tensor(const struct kv_item *i)
+bool
+kv_item_is_tensor(const struct kv_item *i)
 {
 	return i->tensor.name[0] != '\0';
 }
@@ -40,7 +40,7 @@ struct kv_item *
 kv_step_item(const struct kv_step *s, const char *name)
 {
 	for (size_t i = 0; i < s->n_items; i++)
-		if (is_tensor(&s->items[i]) && strcmp(s->items[i].tensor.name, name) == 0)
+		if (kv_item_is_tensor(&s->items[i]) && strcmp(s->items[i].tensor.name, name) == 0)
 			return &s->items[i];
 	return NULL;
 }
@@ -57,7 +57,7 @@ const struct kv_tensor *
 kv_step_at(const struct kv_step *s, size_t i)
 {
 	for (size_t at = 0; at < s->n_items; at++)
-		if (is_tensor(&s->items[at]) && i-- == 0)
+		if (kv_item_is_tensor(&s->items[at]) && i-- == 0)
 			return &s->items[at].tensor;
 	return NULL;
 }
@@ -100,33 +100,13 @@ kv_step_add_other(struct kv_step *s, const struct kv_buf *raw, struct kv_err *e)
 	size_t bytes = raw->n;
 
 	for (size_t k = 0; k < s->n_items; k++)
-		bytes += is_tensor(&s->items[k]) ? 0 : s->items[k].raw.n;
+		bytes += kv_item_is_tensor(&s->items[k]) ? 0 : s->items[k].raw.n;
 	if (bytes > KV_STEP_OTHER_MAX)
 		return kv_fail(e, KV_EFORMAT, "more than %zu bytes of unknown records in one layer", KV_STEP_OTHER_MAX);
 	i = s->n_items ? &s->items[s->n_items - 1] : NULL;
-	if ((i == NULL || is_tensor(i)) && (i = kv_step_add(s, e)) == NULL)
+	if ((i == NULL || kv_item_is_tensor(i)) && (i = kv_step_add(s, e)) == NULL)
 		return KV_EMEM;
 	return kv_buf_add(&i->raw, raw->data, raw->n, e);
-}
-
-static int
-item_write(const struct kv_item *i, struct kv_writer *w, struct kv_err *e)
-{
-	if (!is_tensor(i))
-		return i->raw.n > 0 ? kv_writer_raw(w, i->raw.data, i->raw.n, e) : KV_OK;
-	if (i->raw.n > 0)
-		return kv_writer_tensor_parts(w, &i->raw, &i->tensor, &i->parts, e);
-	return kv_writer_tensor(w, &i->tensor, e);
-}
-
-int
-kv_step_write(const struct kv_step *s, struct kv_writer *w, struct kv_err *e)
-{
-	int rc = KV_OK;
-
-	for (size_t i = 0; i < s->n_items && rc == KV_OK; i++)
-		rc = item_write(&s->items[i], w, e);
-	return rc;
 }
 
 void
