@@ -36,6 +36,10 @@ int kv_map_int(const json_t *map, const char *key, json_int_t min, json_int_t ma
 /* A sequence's opening map: tokens, prompt_length.  Fails: KV_EFORMAT. */
 int kv_sequence_check(const json_t *map, struct kv_err *e);
 
+/* kv_reader_open() for a source, which it takes over, whether it fails or not. */
+struct kv_source;
+int kv_reader_take(struct kv_reader **out, struct kv_source *src, struct kv_err *e);
+
 /* Sizes of the last payload that was loaded; borrowed until the next. */
 const struct kv_parts *kv_reader_parts(const struct kv_reader *r);
 

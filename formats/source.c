@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "formats/source.h"
 
+#include "formats/archive.h"
+#include "formats/compressed.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -22,7 +25,14 @@ check_input(const struct kv_source *s, const struct stat *st, struct kv_err *e)
 }
 
 int
-kv_source_open(struct kv_source *s, const char *path, struct kv_err *e)
+kv_source_of(struct kv_source *s, const char *name, kv_pull *pull, void *ctx, struct kv_err *e)
+{
+	*s = (struct kv_source){ .fd = -1, .pull = pull, .ctx = ctx };
+	return (s->name = strdup(name)) != NULL ? KV_OK : kv_no_memory(e, strlen(name));
+}
+
+int
+kv_source_open_raw(struct kv_source *s, const char *path, struct kv_err *e)
 {
 	bool is_stdin = path == NULL || strcmp(path, "-") == 0;
 	struct stat st;
@@ -46,15 +56,67 @@ kv_source_open(struct kv_source *s, const char *path, struct kv_err *e)
 	return KV_OK;
 }
 
+/* "ARCHIVE:MEMBER" divided at the first colon behind the name of a file, into *archive (free() it) and the result,
+ * which lies in path.  NULL: it is no such thing, or out of memory. */
+static const char *
+find_member(const char *path, char **archive)
+{
+	struct stat st;
+
+	*archive = NULL;
+	if (path == NULL || strcmp(path, "-") == 0 || stat(path, &st) == 0)
+		return NULL;
+	for (const char *colon = path; (colon = strchr(colon, ':')) != NULL; colon++) {
+		free(*archive);
+		if ((*archive = strndup(path, (size_t)(colon - path))) == NULL)
+			return NULL;
+		if (colon[1] != '\0' && stat(*archive, &st) == 0 && !S_ISDIR(st.st_mode))
+			return colon + 1;
+	}
+	return NULL;
+}
+
+int
+kv_source_open(struct kv_source *s, const char *path, struct kv_err *e)
+{
+	char *archive, *name;
+	const char *member = find_member(path, &archive);
+	int rc = kv_source_open_raw(s, member != NULL ? archive : path, e);
+
+	free(archive);
+	if (rc < 0)
+		return rc;
+	rc = kv_source_expand(s, e);
+	if (rc == KV_OK && member != NULL) {
+		if ((name = strdup(path)) == NULL)
+			return kv_no_memory(e, strlen(path));
+		free(s->name);
+		s->name = name;
+		if ((rc = kv_source_enter(s, member, e)) == KV_OK)
+			rc = kv_source_expand(s, e);
+	}
+	return rc < 0 ? kv_where(e, "%s", s->name) : KV_OK;
+}
+
 void
 kv_source_close(struct kv_source *s)
 {
+	if (s->drop != NULL)
+		s->drop(s->ctx);
 	kv_map_close(&s->map);
 	if (s->close_fd && s->fd >= 0)
 		close(s->fd);
 	free(s->buf);
 	free(s->name);
 	*s = (struct kv_source){ .fd = -1 };
+}
+
+uint64_t
+kv_source_taken(const struct kv_source *s)
+{
+	while (s->below != NULL)
+		s = s->below;
+	return s->offset;
 }
 
 /* One read(), whatever the signals; 0 at the end. */
@@ -64,6 +126,8 @@ read_some(struct kv_source *s, void *dst, size_t n, size_t *got, struct kv_err *
 	struct pollfd p = { .fd = s->fd, .events = POLLIN };
 	ssize_t r;
 
+	if (s->pull != NULL)
+		return s->pull(s->ctx, dst, n, got, e);
 	while ((r = read(s->fd, dst, n)) < 0 && (errno == EINTR || errno == EAGAIN))
 		if (errno == EAGAIN)
 			poll(&p, 1, -1);

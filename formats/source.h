@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Where a stream's bytes come from: a mapped regular file, or a descriptor with a buffer in front of it.
- * Shared by the files of the stream's reader; programs have no use for it.
+ * Where bytes come from: a mapped regular file, or something that is read (a descriptor, bytes that another source
+ * expands to) with a buffer in front of it.  Compressed bytes are recognised here and come out as what they expand to.
  */
 #ifndef KV_SOURCE_H
 #define KV_SOURCE_H
@@ -10,29 +10,45 @@
 
 #include "lib/file.h"
 
+/* At most n more bytes into dst; *got is 0 only at the end. */
+typedef int kv_pull(void *ctx, void *dst, size_t n, size_t *got, struct kv_err *e);
+
 struct kv_source {
 	char *name;     /* for messages: the path, or <stdin> */
 	int fd;         /* -1 when mapped or not open */
 	bool close_fd;
+	kv_pull *pull; /* instead of a descriptor */
+	void *ctx;
+	void (*drop)(void *ctx); /* frees ctx on closing; NULL: it is somebody else's */
+	const struct kv_source *below; /* what ctx reads from, NULL when this is the bottom */
 	struct kv_map map;
 	const unsigned char *at; /* the bytes at hand: of the map, or of buf */
 	size_t have;
-	unsigned char *buf; /* descriptors only: [cap] */
+	unsigned char *buf; /* of what is read: [cap] */
 	size_t cap;
-	bool at_end;      /* the descriptor has no more than `have` */
+	bool at_end;      /* there is no more than `have` */
 	uint64_t offset;  /* of `at`, from the stream's start */
 };
 
-/* path NULL or "-": standard input.  Fails: KV_EIO (missing, a directory, a terminal), KV_EMEM. */
+/* path NULL or "-": standard input.  A file is mapped, unless it is compressed.  "ARCHIVE:MEMBER" is a member of a tar
+ * archive, where there is no file of that whole name.
+ * Fails: KV_EIO (missing, a directory, a terminal), KV_EFORMAT (an archive that lacks the member, or is damaged),
+ * KV_EMEM.  Whether it fails or not, kv_source_close() frees it. */
 int kv_source_open(struct kv_source *s, const char *path, struct kv_err *e);
+/* The same without a look at the bytes: no member, compressed ones stay so. */
+int kv_source_open_raw(struct kv_source *s, const char *path, struct kv_err *e);
+/* Bytes that pull(ctx, ..) gives, as they are. */
+int kv_source_of(struct kv_source *s, const char *name, kv_pull *pull, void *ctx, struct kv_err *e);
 void kv_source_close(struct kv_source *s);
+/* Bytes taken from the file or the descriptor at the bottom: fewer than `offset` where they were compressed. */
+uint64_t kv_source_taken(const struct kv_source *s);
 
 /* Make s->have at least n if the input has so many left; fewer means that it ends there.  Memory grows with what
  * arrives, at most twice as fast.  Fails: KV_EIO, KV_EMEM. */
 int kv_source_peek(struct kv_source *s, size_t n, struct kv_err *e);
 /* Step over n of the s->have bytes at hand. */
 void kv_source_skip(struct kv_source *s, size_t n);
-/* Copy the next bytes to dst, straight from the descriptor; *got < n means that the input ends there. */
+/* Copy the next bytes to dst, straight from where they come; *got < n means that the input ends there. */
 int kv_source_read(struct kv_source *s, void *dst, size_t n, size_t *got, struct kv_err *e);
 /* Step over n bytes, however many; *got < n as above. */
 int kv_source_discard(struct kv_source *s, size_t n, size_t *got, struct kv_err *e);

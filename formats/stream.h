@@ -41,7 +41,8 @@ void kv_record_fini(struct kv_record *r);
 struct kv_reader;
 
 /* path NULL or "-": standard input, called <stdin>.  Reads and checks the header: the first kv_reader_next()
- * returns it. A regular file is mapped.  Fails: KV_EIO (missing, a directory, a terminal), KV_EFORMAT (not a
+ * returns it. A regular file is mapped.  Streams compressed by zstd, gzip or xz are read as what they expand to, and
+ * "ARCHIVE:MEMBER" is one in a tar archive (source.h).  Fails: KV_EIO (missing, a directory, a terminal), KV_EFORMAT (not a
  * stream, another version). */
 int kv_reader_open(struct kv_reader **out, const char *path, struct kv_err *e);
 const char *kv_reader_name(const struct kv_reader *r); /* for messages */
@@ -61,7 +62,8 @@ int kv_reader_payload(struct kv_reader *r, struct kv_tensor *t, struct kv_err *e
 
 struct kv_writer;
 
-/* path NULL or "-": standard output (refused when that is a terminal).  only, drop: comma-separated tensor names or
+/* path NULL or "-": standard output (refused when that is a terminal).  A path that ends in .zst, .gz or .xz is written
+ * compressed.  only, drop: comma-separated tensor names or
  * NULL. Nothing appears under path before kv_writer_finish(). */
 int kv_writer_open(struct kv_writer **out, const char *path, const char *only, const char *drop, struct kv_err *e);
 const char *kv_writer_name(const struct kv_writer *w);

@@ -438,11 +438,16 @@ kv_reader_parts(const struct kv_reader *r)
 
 /* ---- opening, going on, closing */
 
+#define TAR_MAGIC_AT 257
+
 /* What a file that is no stream starts with, for the message. */
 static int
 not_a_stream(const struct kv_reader *r, struct kv_err *e)
 {
 	char start[5] = "";
+
+	if (r->src.have >= TAR_MAGIC_AT + 5 && memcmp(r->src.at + TAR_MAGIC_AT, "ustar", 5) == 0)
+		return kv_fail(e, KV_EFORMAT, "not a kvtools stream but a tar archive; name a stream in it as ARCHIVE:MEMBER");
 
 	for (size_t i = 0; i < 4 && i < r->src.have && isprint(r->src.at[i]); i++)
 		start[i] = (char)r->src.at[i];
@@ -464,7 +469,7 @@ read_header(struct kv_reader *r, struct kv_err *e)
 	if (r->src.have == 0)
 		return cut_short(r, "at its start", e);
 	if ((r->src.at[0] & 0xf0) != 0x80 && r->src.at[0] != 0xde && r->src.at[0] != 0xdf)
-		return not_a_stream(r, e);
+		return (rc = kv_source_peek(&r->src, TAR_MAGIC_AT + 5, e)) < 0 ? rc : not_a_stream(r, e);
 	if ((rc = read_object(r, &r->header.raw, e)) < 0 || (rc = kv_record_parse(&r->header, e)) < 0)
 		return kv_where(e, "header");
 	if (r->header.kind != KV_RECORD_HEADER)
@@ -473,19 +478,35 @@ read_header(struct kv_reader *r, struct kv_err *e)
 }
 
 int
-kv_reader_open(struct kv_reader **out, const char *path, struct kv_err *e)
+kv_reader_take(struct kv_reader **out, struct kv_source *src, struct kv_err *e)
 {
 	struct kv_reader *r = *out = kv_alloc(1, sizeof *r, e);
 	int rc;
 
-	if (r == NULL)
+	if (r == NULL) {
+		kv_source_close(src);
 		return KV_EMEM;
-	if ((rc = kv_source_open(&r->src, path, e)) == KV_OK && (rc = read_header(r, e)) < 0)
+	}
+	r->src = *src;
+	*src = (struct kv_source){ .fd = -1 };
+	if ((rc = read_header(r, e)) < 0) {
 		rc = broken(r, NULL, e);
-	if (rc < 0) {
 		kv_reader_free(r);
 		*out = NULL;
 	}
+	return rc;
+}
+
+int
+kv_reader_open(struct kv_reader **out, const char *path, struct kv_err *e)
+{
+	struct kv_source src;
+	int rc = kv_source_open(&src, path, e);
+
+	*out = NULL;
+	if (rc == KV_OK)
+		return kv_reader_take(out, &src, e);
+	kv_source_close(&src);
 	return rc;
 }
 

@@ -10,16 +10,14 @@
 
 #include "formats/join.h"
 #include "formats/record.h"
-#include "lib/file.h"
+#include "formats/sink.h"
 
 #define FLUSH_AT ((size_t)1 << 16)
 
 enum stage { BEFORE_HEADER, BETWEEN_SEQUENCES, IN_SEQUENCE, AFTER_END };
 
 struct kv_writer {
-	char *name; /* for messages: the path as given, or <stdout> */
-	struct kv_outfile file;
-	int fd;
+	struct kv_sink sink;
 	struct kv_buf buf;
 	uint64_t offset; /* bytes since the stream's start, those in buf included */
 	enum stage stage;
@@ -39,48 +37,16 @@ add_names(struct kv_buf *list, const char *names, struct kv_err *e)
 	return kv_buf_printf(list, e, ",%s,", names);
 }
 
-static int
-open_stdout(struct kv_writer *w, struct kv_err *e)
-{
-	struct stat st;
-
-	w->fd = STDOUT_FILENO;
-	if (fstat(w->fd, &st) < 0)
-		return kv_fail(e, KV_EIO, "%s: %s", w->name, strerror(errno));
-	if (isatty(w->fd))
-		return kv_fail(e, KV_EIO, "%s: is a terminal and streams are binary; pipe into another program or give -o FILE",
-		    w->name);
-	return KV_OK;
-}
-
-static int
-open_file(struct kv_writer *w, const char *path, struct kv_err *e)
-{
-	int rc = kv_outfile_open(&w->file, path, e);
-
-	w->fd = w->file.fd;
-	if (rc < 0 || !isatty(w->fd))
-		return rc;
-	return kv_fail(e, KV_EIO, "%s: is a terminal and streams are binary", w->name);
-}
-
 int
 kv_writer_open(struct kv_writer **out, const char *path, const char *only, const char *drop, struct kv_err *e)
 {
 	struct kv_writer *w = *out = kv_alloc(1, sizeof *w, e);
-	bool is_stdout = path == NULL || strcmp(path, "-") == 0;
-	int rc = KV_OK;
+	int rc;
 
 	if (w == NULL)
 		return KV_EMEM;
-	w->file.fd = -1;
-	if ((w->name = strdup(is_stdout ? "<stdout>" : path)) == NULL)
-		rc = kv_no_memory(e, strlen(path ? path : ""));
-	if (rc < 0 || (rc = add_names(&w->only, only, e)) < 0 || (rc = add_names(&w->drop, drop, e)) < 0)
-		goto done;
-	rc = is_stdout ? open_stdout(w, e) : open_file(w, path, e);
-done:
-	if (rc < 0) {
+	if ((rc = add_names(&w->only, only, e)) < 0 || (rc = add_names(&w->drop, drop, e)) < 0 ||
+	    (rc = kv_sink_open(&w->sink, path, e)) < 0) {
 		kv_writer_drop(w);
 		*out = NULL;
 	}
@@ -90,7 +56,7 @@ done:
 const char *
 kv_writer_name(const struct kv_writer *w)
 {
-	return w->name;
+	return w->sink.name;
 }
 
 static bool
@@ -113,7 +79,7 @@ leaves(const struct kv_writer *w, const char *name)
 static int
 put_out(struct kv_writer *w, const void *bytes, size_t n, struct kv_err *e)
 {
-	return kv_write_all(w->fd, bytes, n, e) < 0 ? kv_where(e, "%s", w->name) : KV_OK;
+	return kv_sink_write(&w->sink, bytes, n, e);
 }
 
 static int
@@ -190,7 +156,7 @@ put_payload(struct kv_writer *w, const struct kv_tensor *t, const struct kv_part
 static int
 expect(const struct kv_writer *w, enum stage stage, const char *what, struct kv_err *e)
 {
-	return w->stage == stage ? KV_OK : kv_fail(e, KV_EARG, "%s: %s at a place where no stream has one", w->name, what);
+	return w->stage == stage ? KV_OK : kv_fail(e, KV_EARG, "%s: %s at a place where no stream has one", w->sink.name, what);
 }
 
 int
@@ -234,7 +200,7 @@ kv_writer_sequence(struct kv_writer *w, const json_t *map, struct kv_err *e)
 	if (rc == KV_OK && (full == NULL || kv_join_maps(full, map, e) < 0))
 		rc = kv_no_memory(e, sizeof(json_t *));
 	if (rc == KV_OK && (rc = kv_sequence_check(full, e)) < 0)
-		rc = kv_where(e, "%s: sequence %zu", w->name, w->n_sequences);
+		rc = kv_where(e, "%s: sequence %zu", w->sink.name, w->n_sequences);
 	if (rc == KV_OK && (rc = put_map(w, full, e)) == KV_OK)
 		rc = flush(w, e);
 	w->stage = IN_SEQUENCE;
@@ -261,7 +227,7 @@ kv_writer_tensor(struct kv_writer *w, const struct kv_tensor *t, struct kv_err *
 	if (rc < 0 || !leaves(w, t->name))
 		return rc;
 	if (t->data == NULL && t->bytes > 0)
-		return kv_fail(e, KV_EARG, "%s: tensor %s has no data", w->name, t->name);
+		return kv_fail(e, KV_EARG, "%s: tensor %s has no data", w->sink.name, t->name);
 	if ((rc = kv_parts_split(&parts, t->bytes, row_bytes(t), e)) < 0)
 		goto done;
 	payload.parts = parts.n;
@@ -317,7 +283,7 @@ int
 kv_writer_raw(struct kv_writer *w, const void *bytes, size_t n, struct kv_err *e)
 {
 	if (w->stage == BEFORE_HEADER || w->stage == AFTER_END)
-		return kv_fail(e, KV_EARG, "%s: a record outside of the stream", w->name);
+		return kv_fail(e, KV_EARG, "%s: a record outside of the stream", w->sink.name);
 	return put(w, bytes, n, e);
 }
 
@@ -382,17 +348,6 @@ kv_writer_close(struct kv_writer *w, struct kv_err *e)
 
 /* ---- the end */
 
-/* A disk that was full says so on close at the latest; closing a copy asks without giving up the descriptor. */
-static int
-close_stdout(struct kv_writer *w, struct kv_err *e)
-{
-	int copy = dup(w->fd);
-
-	if (copy < 0 || close(copy) < 0)
-		return kv_fail(e, KV_EIO, "%s: cannot close: %s", w->name, strerror(errno));
-	return KV_OK;
-}
-
 int
 kv_writer_finish(struct kv_writer *w, struct kv_err *e)
 {
@@ -401,7 +356,7 @@ kv_writer_finish(struct kv_writer *w, struct kv_err *e)
 	if (w->stage != AFTER_END)
 		rc = put_small(w, KV_RECORD_END, json_pack("{s:I}", "end", (json_int_t)w->n_sequences), e);
 	if (rc == KV_OK)
-		rc = w->file.path ? kv_outfile_finish(&w->file, e) : close_stdout(w, e);
+		rc = kv_sink_finish(&w->sink, e);
 	kv_writer_drop(w);
 	return rc;
 }
@@ -411,11 +366,10 @@ kv_writer_drop(struct kv_writer *w)
 {
 	if (w == NULL)
 		return;
-	kv_outfile_drop(&w->file);
+	kv_sink_drop(&w->sink);
 	kv_buf_fini(&w->buf);
 	kv_buf_fini(&w->only);
 	kv_buf_fini(&w->drop);
-	free(w->name);
 	free(w);
 }
 
