@@ -466,6 +466,8 @@ leave_step(struct kv_pipe *p, struct kv_err *e)
 		return KV_OK;
 	rc = write_step(p, e);
 	kv_step_clear(&p->step);
+	for (size_t i = 0; i < p->n_in; i++)
+		kv_reader_forget(p->in[i].reader);
 	p->has_step = false;
 	if (p->step.layer == KV_NO_LAYER)
 		p->in_sequence = false;

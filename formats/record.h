@@ -43,6 +43,9 @@ int kv_reader_take(struct kv_reader **out, struct kv_source *src, struct kv_err 
 /* Sizes of the last payload that was loaded; borrowed until the next. */
 const struct kv_parts *kv_reader_parts(const struct kv_reader *r);
 
+/* The payloads handed out so far are done with: a mapped file's pages need not stay in memory for them. */
+void kv_reader_forget(struct kv_reader *r);
+
 /* The writer's ways to keep what came in: a known record with its own bytes, a header with its own keys (history is
  * replaced), a tensor with its own map and its payload cut as it was. */
 int kv_writer_record(struct kv_writer *w, enum kv_record_kind kind, const struct kv_buf *raw, struct kv_err *e);

@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -219,4 +220,18 @@ kv_source_discard(struct kv_source *s, size_t n, size_t *got, struct kv_err *e)
 		kv_source_skip(s, some);
 	}
 	return KV_OK;
+}
+
+void
+kv_source_forget(struct kv_source *s)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), done;
+	char *base = s->map.base;
+
+	if (base == NULL)
+		return;
+	done = (size_t)(s->at - (const unsigned char *)base) / page * page;
+	if (done > s->forgotten)
+		madvise(base + s->forgotten, done - s->forgotten, MADV_DONTNEED); /* a hint: refusing it is no fault */
+	s->forgotten = done > s->forgotten ? done : s->forgotten;
 }

@@ -22,6 +22,7 @@ struct kv_source {
 	void (*drop)(void *ctx); /* frees ctx on closing; NULL: it is somebody else's */
 	const struct kv_source *below; /* what ctx reads from, NULL when this is the bottom */
 	struct kv_map map;
+	size_t forgotten; /* bytes from map.base on whose pages were given back */
 	const unsigned char *at; /* the bytes at hand: of the map, or of buf */
 	size_t have;
 	unsigned char *buf; /* of what is read: [cap] */
@@ -52,5 +53,7 @@ void kv_source_skip(struct kv_source *s, size_t n);
 int kv_source_read(struct kv_source *s, void *dst, size_t n, size_t *got, struct kv_err *e);
 /* Step over n bytes, however many; *got < n as above. */
 int kv_source_discard(struct kv_source *s, size_t n, size_t *got, struct kv_err *e);
+/* Give back the mapped pages that were stepped over.  Who looks at them again gets them again, from the file. */
+void kv_source_forget(struct kv_source *s);
 
 #endif

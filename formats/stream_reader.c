@@ -436,6 +436,12 @@ kv_reader_parts(const struct kv_reader *r)
 	return &r->parts;
 }
 
+void
+kv_reader_forget(struct kv_reader *r)
+{
+	kv_source_forget(&r->src);
+}
+
 /* ---- opening, going on, closing */
 
 #define TAR_MAGIC_AT 257

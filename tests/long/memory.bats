@@ -27,8 +27,11 @@ setup() {
 	kv-prefill "${args[@]}" | kv-score snapkv | kv-budget uniform -r 0.5 >ten.kv
 	kv-prefill -f text | kv-score snapkv | kv-budget uniform -r 0.5 >one.kv
 	peak_rss one kv-evict -o out.kv <one.kv
+	peak_rss mapped kv-evict -o out.kv ten.kv
 	peak_rss ten sh -c 'cat ten.kv | exec kv-evict -o out.kv'
 	peak_rss pipe sh -c 'cat one.kv | exec kv-evict -o out.kv'
 	echo "# one sequence $(cat pipe) kB, ten $(cat ten) kB, stream of ten $(stat -c %s ten.kv) bytes" >&3
+	echo "# mapped: one sequence $(cat one) kB, ten $(cat mapped) kB" >&3
 	[ "$(cat ten)" -le $(($(cat pipe) + 2000)) ]
+	[ "$(cat mapped)" -le $(($(cat one) + 2000)) ]
 }
