@@ -30,6 +30,11 @@ fails() {
 	grep -Eq -- "$pattern" <<<"$stderr" || { echo "no '$pattern' in:"; echo "$stderr"; return 1; }
 }
 
+# lacks [grep options] PATTERN - no line of standard input matches.  (A bare `! command` never fails a bats test.)
+lacks() {
+	if grep "$@" >&2; then return 1; fi
+}
+
 # tensor NAME LAYER STREAM [kv-show options] - the values of a tensor; a tensor that is not there is a failure
 tensor() {
 	local name=$1 layer=$2 stream=$3 values; shift 3

@@ -97,7 +97,7 @@ pipe() {
 	kv-show --tensor index --layer 0 raw.kv >a
 	kv-show --tensor index --layer 0 position.kv >b
 	kv-show --tensor index --layer 0 default.kv >c
-	! cmp -s a b
+	run ! cmp -s a b
 	cmp a c
 }
 

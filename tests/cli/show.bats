@@ -20,7 +20,7 @@ has() {
 
 # harmless - standard output has no control byte but tab and newline, no C1 character, and nothing that turns a line around
 harmless() {
-	! LC_ALL=C grep -nP '[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]' <<<"$output"
+	LC_ALL=C lacks -nP '[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]' <<<"$output"
 	iconv -f utf-8 -t utf-8 >/dev/null <<<"$output"
 }
 
@@ -139,7 +139,7 @@ marks: # all heads, 9..1 tenths of them, . fewer, blank none
 @test "nor does a message that quotes a file" {
 	printf '\x1b[31mred' >"$BATS_TEST_TMPDIR/red"
 	fails 1 'not a kvtools stream' kv-show "$BATS_TEST_TMPDIR/red"
-	! LC_ALL=C grep -P '\x1b' <<<"$stderr"
+	LC_ALL=C lacks -P '\x1b' <<<"$stderr"
 	fails 1 'a.x1b\[31m' kv-show $'a\x1b[31m'
 }
 
@@ -148,12 +148,12 @@ marks: # all heads, 9..1 tenths of them, . fewer, blank none
 	head -c $((size / 2)) full.kv >"$BATS_TEST_TMPDIR/half.kv"
 	fails 1 'half.kv: .*cut short' kv-show "$BATS_TEST_TMPDIR/half.kv"
 	grep -q '^    0 k  ' <<<"$output"
-	! grep -q '^total' <<<"$output"
+	lacks '^total' <<<"$output"
 	fails 1 'cut short' kv-show --json "$BATS_TEST_TMPDIR/half.kv"
-	! grep -q '"record":"end"' <<<"$output"
+	lacks '"record":"end"' <<<"$output"
 	for n in $(seq 1 97 $((size - 1))); do
 		fails 1 '.' kv-show <(head -c "$n" full.kv)
-		! grep -q '^total' <<<"$output"
+		lacks '^total' <<<"$output"
 	done
 }
 

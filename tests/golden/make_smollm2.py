@@ -14,12 +14,15 @@ import os
 import sys
 
 import torch
+from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 path, document = sys.argv[1:3]
 folder, name = os.path.split(os.path.abspath(path))
 torch.set_grad_enabled(False)
 tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=name)
+# SmolLM2 splits digits off before the byte-level pattern; transformers loses that when it reads a GGUF file.
+tokenizer.backend_tokenizer.pre_tokenizer = Sequence([Digits(individual_digits=True), ByteLevel(add_prefix_space=False)])
 model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)
 text = open(document, "rb").read()
 
