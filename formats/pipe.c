@@ -26,7 +26,7 @@ struct kv_pipe {
 	size_t n_in;
 	struct kv_writer *writer; /* NULL: a sink */
 	json_t *header;           /* the first input's */
-	char *skip;               /* ",name,name," or NULL */
+	char *skip, *bare;        /* ",name,name," or NULL */
 	struct kv_buf names;      /* of all inputs, for messages */
 	struct kv_step step;
 	struct kv_sequence seq;
@@ -129,6 +129,16 @@ join_headers(struct kv_pipe *p, json_t *history, const json_t *entry, struct kv_
 	return rc;
 }
 
+/* ",name,name," is searched for ",name,". */
+static int
+copy_names(char **out, const char *names, struct kv_err *e)
+{
+	if (names == NULL || asprintf(out, ",%s,", names) >= 0)
+		return KV_OK;
+	*out = NULL;
+	return kv_no_memory(e, strlen(names));
+}
+
 static int
 open_all(struct kv_pipe *p, const struct kv_pipe_options *o, struct kv_err *e)
 {
@@ -137,11 +147,8 @@ open_all(struct kv_pipe *p, const struct kv_pipe_options *o, struct kv_err *e)
 
 	if (history == NULL)
 		return kv_no_memory(e, sizeof *history);
-	if (o->skip != NULL && asprintf(&p->skip, ",%s,", o->skip) < 0) {
-		p->skip = NULL;
-		rc = kv_no_memory(e, strlen(o->skip));
+	if ((rc = copy_names(&p->skip, o->skip, e)) < 0 || (rc = copy_names(&p->bare, o->bare, e)) < 0)
 		goto done;
-	}
 	if ((rc = open_inputs(p, o->files, e)) < 0 || (rc = join_headers(p, history, o->entry, e)) < 0 || o->no_output)
 		goto done;
 	if ((rc = kv_writer_open(&p->writer, o->output, o->only, o->drop, e)) == KV_OK)
@@ -307,12 +314,22 @@ head_layer(const struct input *in)
 }
 
 static bool
-is_skipped(const struct kv_pipe *p, const char *name)
+is_named(const char *names, const char *name)
 {
 	char want[KV_NAME_MAX + 2];
 
 	snprintf(want, sizeof want, ",%s,", name);
-	return p->skip != NULL && strstr(p->skip, want) != NULL;
+	return names != NULL && strstr(names, want) != NULL;
+}
+
+static int
+copy_parts(struct kv_parts *to, const struct kv_parts *from, struct kv_err *e)
+{
+	if ((to->size = kv_alloc(from->n, sizeof *to->size, e)) == NULL)
+		return KV_EMEM;
+	memcpy(to->size, from->size, from->n * sizeof *to->size);
+	to->n = from->n;
+	return KV_OK;
 }
 
 static int
@@ -320,8 +337,8 @@ take_tensor(struct kv_pipe *p, size_t which, struct kv_err *e)
 {
 	struct input *in = &p->in[which];
 	struct kv_tensor *t = &in->head.tensor;
-	const struct kv_parts *parts = kv_reader_parts(in->reader);
 	struct kv_item *item = kv_step_item(&p->step, t->name);
+	const bool bare = is_named(p->bare, t->name);
 	int rc;
 
 	if (item != NULL) {
@@ -329,14 +346,12 @@ take_tensor(struct kv_pipe *p, size_t which, struct kv_err *e)
 		    kv_reader_name(p->in[item->input].reader), t->name);
 		return at_input(p, in, t->name, e);
 	}
-	if ((rc = kv_reader_payload(in->reader, t, e)) < 0)
+	if (!bare && (rc = kv_reader_payload(in->reader, t, e)) < 0)
 		return rc;
 	if ((item = kv_step_add(&p->step, e)) == NULL)
 		return KV_EMEM;
-	if ((item->parts.size = kv_alloc(parts->n, sizeof *parts->size, e)) == NULL)
-		return KV_EMEM;
-	memcpy(item->parts.size, parts->size, parts->n * sizeof *parts->size);
-	item->parts.n = parts->n;
+	if (!bare && (rc = copy_parts(&item->parts, kv_reader_parts(in->reader), e)) < 0)
+		return rc;
 	item->tensor = *t;
 	item->raw = in->head.raw;
 	item->input = which;
@@ -362,7 +377,7 @@ take_layer(struct kv_pipe *p, size_t which, int layer, struct kv_err *e)
 		}
 		if (in->head.kind != KV_RECORD_TENSOR || head_layer(in) != layer)
 			return KV_OK;
-		if (!is_skipped(p, in->head.tensor.name) && (rc = take_tensor(p, which, e)) < 0)
+		if (!is_named(p->skip, in->head.tensor.name) && (rc = take_tensor(p, which, e)) < 0)
 			return rc;
 		consume(in);
 	}
@@ -530,6 +545,7 @@ kv_pipe_finish(struct kv_pipe *p, int rc, struct kv_err *e)
 	}
 	free(p->in);
 	free(p->skip);
+	free(p->bare);
 	free(p->tokens);
 	json_decref(p->header);
 	json_decref(p->seq.map);

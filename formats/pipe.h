@@ -20,6 +20,7 @@ struct kv_pipe_options {
 	bool no_output;           /* a sink: nothing is written */
 	const char *only, *drop;  /* of what leaves */
 	const char *skip;         /* of what comes in: payloads that are never needed, so never loaded, and do not leave */
+	const char *bare;         /* for sinks: what the program wants described, but not loaded; data stays NULL */
 	const json_t *entry;      /* our history entry (borrowed) */
 };
 
