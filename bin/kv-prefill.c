@@ -219,49 +219,28 @@ put(struct run *r, const char *what, size_t layer, enum kvk_type type, const cha
 }
 
 static int
-get(const struct run *r, void *host, enum kvk_type type, const float *src, size_t n, struct kv_err *e)
-{
-	const struct kv_device *d = &r->device;
-
-	return kv_device_check(d, d->op->get_as(d->dev, host, type, src, KVK_F32, n), "copy to the host", e);
-}
-
-/* The wanted rows [Hq][count][D] of all [Hq][T][D]. */
-static int
-get_queries(const struct run *r, const struct kv_layer_view *view, struct kv_err *e)
-{
-	size_t D = r->model.cfg.D, n = r->count * D;
-	int rc = KV_OK;
-
-	for (size_t h = 0; rc == KV_OK && h < r->model.cfg.Hq; h++)
-		rc = get(r, r->q + h * n, KVK_F32, view->q + (h * view->T + r->first) * D, n, e);
-	return rc;
-}
-
-static int
 emit_layer(void *ctx, const struct kv_layer_view *view, struct kv_err *e)
 {
 	struct run *r = ctx;
 	const struct kv_config *c = &r->model.cfg;
-	size_t n = c->Hkv * view->T * c->D;
+	const struct kv_device *d = &r->device;
+	const size_t kv_shape[] = { c->Hkv, view->n, c->D }, q_shape[] = { c->Hq, r->count, c->D };
+	const float *q = view->q + r->first * c->D;
+	size_t layer = view->layer;
 	int rc;
 
 	if (r->count > 0) {
-		if ((rc = get_queries(r, view, e)) < 0 ||
-		    (rc = put(r, "q", view->layer, KVK_F32, "head query dim", (size_t[]){ c->Hq, r->count, c->D }, r->q,
-			 r->q_attrs, e)) < 0)
+		if ((rc = kv_device_get_rows(d, r->q, KVK_F32, q, c->Hq, view->n, r->count, c->D, e)) < 0 ||
+		    (rc = put(r, "q", layer, KVK_F32, "head query dim", q_shape, r->q, r->q_attrs, e)) < 0)
 			return rc;
 	}
-	if ((rc = get(r, r->k, r->dtype, view->k, n, e)) < 0 || (rc = get(r, r->v, r->dtype, view->v, n, e)) < 0)
+	if ((rc = kv_device_get_rows(d, r->k, r->dtype, view->k, c->Hkv, view->stride, view->n, c->D, e)) < 0 ||
+	    (rc = kv_device_get_rows(d, r->v, r->dtype, view->v, c->Hkv, view->stride, view->n, c->D, e)) < 0 ||
+	    (rc = put(r, "k", layer, r->dtype, "kv_head token dim", kv_shape, r->k, NULL, e)) < 0 ||
+	    (rc = put(r, "v", layer, r->dtype, "kv_head token dim", kv_shape, r->v, NULL, e)) < 0)
 		return rc;
-	rc =
-	    put(r, "k", view->layer, r->dtype, "kv_head token dim", (size_t[]){ c->Hkv, view->T, c->D }, r->k, NULL, e);
-	if (rc == KV_OK)
-		rc = put(r, "v", view->layer, r->dtype, "kv_head token dim", (size_t[]){ c->Hkv, view->T, c->D }, r->v,
-		    NULL, e);
-	if (rc == KV_OK)
-		rc = kv_writer_layer_end(r->writer, (int)view->layer, e);
-	kv_progress("layers", r->done * c->L + view->layer + 1, r->prompts.n * c->L);
+	rc = kv_writer_layer_end(r->writer, (int)layer, e);
+	kv_progress("layers", r->done * c->L + layer + 1, r->prompts.n * c->L);
 	return rc;
 }
 
@@ -320,13 +299,14 @@ unprepare(struct run *r)
 static int
 run_prompt(struct run *r, const struct kv_prompt *p, struct kv_err *e)
 {
+	const struct kv_prefill_input in = { .tokens = p->ids.v, .T = p->ids.n };
 	json_t *map = sequence_map(r, p);
 	int rc;
 
 	if (map == NULL)
 		return kv_no_memory(e, p->ids.n);
 	if ((rc = prepare(r, p->ids.n, e)) < 0 || (rc = kv_writer_sequence(r->writer, map, e)) < 0 ||
-	    (rc = kv_prefill(r->engine, p->ids.v, p->ids.n, emit_layer, r, r->logits, e)) < 0)
+	    (rc = kv_prefill(r->engine, &in, emit_layer, r, r->logits, e)) < 0)
 		goto done;
 	if ((rc = put(r, "logits", (size_t)KV_NO_LAYER, KVK_F32, "vocab", &r->model.cfg.vocab, r->logits, NULL, e)) < 0)
 		goto done;

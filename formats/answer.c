@@ -142,7 +142,7 @@ watch_queries(void *ctx, const struct kv_layer_view *view, struct kv_err *e)
 {
 	struct kv_answers *a = ctx;
 	const struct kv_device *d = a->o.device;
-	size_t Hq = a->o.cfg->Hq, D = a->o.cfg->D, n = view->T;
+	size_t Hq = a->o.cfg->Hq, D = a->o.cfg->D, n = view->n;
 	float *q = kv_alloc(Hq * n, D * sizeof *q, e);
 	int rc;
 

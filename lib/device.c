@@ -147,6 +147,19 @@ kv_device_check(const struct kv_device *d, int status, const char *what, struct 
 	return kv_fail(e, KV_EDEV, "%s: %s: %s", d->op->name, what, d->op->error(d->dev));
 }
 
+int
+kv_device_get_rows(const struct kv_device *d, void *host, enum kvk_type type, const float *src, size_t H, size_t stride,
+    size_t n, size_t D, struct kv_err *e)
+{
+	size_t pieces = n == stride ? 1 : H, m = n == stride ? H * n : n; /* rows of a piece */
+	int status = 0;
+
+	for (size_t i = 0; n > 0 && i < pieces && status == 0; i++)
+		status = d->op->get_as(d->dev, (char *)host + i * m * D * kvk_types[type].bytes, type,
+		    src + i * stride * D, KVK_F32, m * D);
+	return kv_device_check(d, status, "copy to the host", e);
+}
+
 void *
 kv_device_alloc(const struct kv_device *d, size_t n, size_t size, struct kv_err *e)
 {
@@ -157,7 +170,7 @@ kv_device_alloc(const struct kv_device *d, size_t n, size_t size, struct kv_err 
 		kv_no_memory(e, SIZE_MAX);
 		return NULL;
 	}
-	if ((p = d->op->alloc(d->dev, bytes)) == NULL)
+	if ((p = d->op->alloc(d->dev, bytes > 0 ? bytes : 1)) == NULL)
 		kv_fail(e, KV_EMEM, "%s: out of memory (%zu bytes wanted)", d->op->name, bytes);
 	return p;
 }

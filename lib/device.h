@@ -25,6 +25,12 @@ int kv_device_check_table(const struct kvk_backend *t, struct kv_err *e);
 /* Turn a backend's status into ours: KV_OK for 0, else KV_EDEV with "cpu: WHAT: reason". */
 int kv_device_check(const struct kv_device *d, int status, const char *what, struct kv_err *e);
 
+/* The first n of the `stride` rows of each head to the host: host [H][n][D] of `type` from src [H][stride][D] f32, n <=
+ * stride (src may point at a later row of its array).  The device waits once when a head's rows are all wanted, else
+ * once per head. */
+int kv_device_get_rows(const struct kv_device *d, void *host, enum kvk_type type, const float *src, size_t H,
+    size_t stride, size_t n, size_t D, struct kv_err *e);
+
 /* Device memory or NULL with the fault recorded; released by kv_device_free (NULL is fine). */
 void *kv_device_alloc(const struct kv_device *d, size_t n, size_t size, struct kv_err *e);
 void kv_device_free(const struct kv_device *d, void *p);

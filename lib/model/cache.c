@@ -91,7 +91,6 @@ reserve(struct kv_cache *c, struct layer *y, size_t n, struct kv_err *e)
 	if (rows <= y->rows && y->k != NULL)
 		return KV_OK;
 	free_entries(c, y);
-	elements += elements == 0; /* an empty layer is one that has been set, too */
 	y->k = kv_device_alloc(c->x->d, elements, kvk_types[c->type].bytes, e);
 	y->v = kv_device_alloc(c->x->d, elements, kvk_types[c->type].bytes, e);
 	if (y->k == NULL || y->v == NULL) {
@@ -224,7 +223,7 @@ run_layers(struct kv_cache *c, const struct kv_rows *rows, const int32_t *tokens
 		struct layer *y = &c->layers[l];
 		struct kvk_ragged kv = { .k = y->k, .v = y->v, .type = c->type, .Hkv = cfg->Hkv, .D = cfg->D,
 			.start = y->start, .len = y->len };
-		struct kv_layer_view view = { .layer = l, .T = rows->n, .q = rows->q };
+		struct kv_layer_view view = { .layer = l, .n = rows->n, .stride = rows->n, .q = rows->q };
 
 		rc = kv_rows_layer(c->x, &c->x->resident[l], l, rows, &kv, y->len, e);
 		if (rc == KV_OK && check)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Inside of the forward pass, shared by engine.c, forward.c and cache.c: a model's weights on a device, working
- * memory, and the one function that runs a layer.
+ * Inside of the forward pass, shared by engine.c, forward.c, prefill.c and cache.c: a model's weights on a device,
+ * working memory, and the one function that runs a layer.
  */
 #ifndef KV_ENGINE_H
 #define KV_ENGINE_H
@@ -18,33 +18,34 @@ struct kv_layer_weights {
 
 /* Working memory on the device, f32, grown on demand and kept until the engine goes. */
 enum kv_work {
-	KV_WORK_X,      /* [n][d] the residual stream of all rows of a call */
-	KV_WORK_Q,      /* [Hq][n][D] queries of all rows of a call, one layer */
-	KV_WORK_K,      /* [Hkv][T][D] keys of one layer, prefill only */
-	KV_WORK_V,      /* [Hkv][T][D] */
-	KV_WORK_NORM,   /* [chunk][d] */
-	KV_WORK_HEADS,  /* [chunk][Hq D] products before they are split into heads, attention's output */
-	KV_WORK_GATE,   /* [chunk][ff] */
-	KV_WORK_UP,     /* [chunk][ff] */
-	KV_WORK_LOGITS, /* [rows][vocab] */
+	KV_WORK_X,        /* [n][d] the residual stream of all rows of a call */
+	KV_WORK_Q,        /* [Hq][n][D] queries of all rows of a call (prefill: of the prompt), one layer */
+	KV_WORK_Q_BEHIND, /* [Hq][n_behind][D] prefill only, as the next two */
+	KV_WORK_K,        /* [Hkv][T + n_behind][D] keys of one layer */
+	KV_WORK_V,        /* [Hkv][T + n_behind][D] */
+	KV_WORK_NORM,     /* [chunk][d] */
+	KV_WORK_HEADS,    /* [chunk][Hq D] products before they are split into heads, attention's output */
+	KV_WORK_GATE,     /* [chunk][ff] */
+	KV_WORK_UP,       /* [chunk][ff] */
+	KV_WORK_LOGITS,   /* [rows][vocab] */
 	KV_N_WORK
 };
 
 struct kv_engine {
 	const struct kv_model *m; /* borrowed */
 	const struct kv_device *d;
-	struct kvk_rope rope;      /* inv_freq owned */
-	float *vectors;            /* device: every norm weight and bias as f32, one block */
-	const float **vector;      /* host [L][KV_N_ROLES] into it, NULL where absent; roles not per layer in row 0 */
-	struct kvk_weight *embed;  /* [vocab][d] */
-	struct kvk_weight *out;    /* [vocab][d]; embed itself when tied */
+	struct kvk_rope rope;     /* inv_freq owned */
+	float *vectors;           /* device: every norm weight and bias as f32, one block */
+	const float **vector;     /* host [L][KV_N_ROLES] into it, NULL where absent; roles not per layer in row 0 */
+	struct kvk_weight *embed; /* [vocab][d] */
+	struct kvk_weight *out;   /* [vocab][d]; embed itself when tied */
 	struct kv_layer_weights *resident; /* [L] for few rows; NULL until the first decoding */
 	struct {
 		float *p;
 		size_t floats;
 	} work[KV_N_WORK];
-	size_t *k_at;    /* host [Hkv] row numbers for one kernel call */
-	size_t *q_at;    /* host [Hq] */
+	size_t *k_at;     /* host [Hkv] row numbers for one kernel call */
+	size_t *q_at;     /* host [Hq] */
 	float *host_rows; /* host [KVK_ROW_TILE][d] */
 };
 
@@ -60,8 +61,8 @@ int kv_engine_make_resident(struct kv_engine *x, struct kv_err *e);
 
 /* n rows on their way through the layers. */
 struct kv_rows {
-	float *x;   /* device [n][d]: the residual stream, updated in place */
-	float *q;   /* device [Hq][n][D]: out, this layer's queries after rotation */
+	float *x; /* device [n][d]: the residual stream, updated in place */
+	float *q; /* device [Hq][n][D]: out, this layer's queries after rotation */
 	size_t n;
 	size_t pos; /* position of row 0; row i stands at pos + i */
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Rows through layers: the transformer block of llama, qwen2 and qwen3, and the layer-major prefill. */
+ * Rows through layers: the transformer block of llama, qwen2 and qwen3, and what comes before and behind it. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -38,27 +38,35 @@ struct chunk {
 	const struct kv_layer_weights *w;
 	size_t layer;
 	size_t n, pos;
-	float *x;                  /* [n][d] */
-	float *norm, *heads;       /* working memory, see enum kv_work */
+	float *x;            /* [n][d] */
+	float *norm, *heads; /* working memory, see enum kv_work */
 	float *gate, *up;
-	float *q;                  /* [*][D], head h's rows from q_at[h] on */
-	const size_t *q_at, *k_at; /* [Hq], [Hkv] */
+	float *q;                       /* [*][D], head h's rows from q_at[h] on */
+	const size_t *q_at, *k_at;      /* [Hq], [Hkv] */
 	const struct kvk_ragged *cache; /* with the chunk's entries counted */
 };
+
+/* y = W in, with the layer's matrix of this role: every product of a layer is made here.  bias [rows of W] or NULL;
+ * add: y += instead.  Returns the backend's status. */
+static int
+product(struct kv_engine *x, const struct chunk *c, enum kv_role role, const float *in, const float *bias, bool add,
+    float *y)
+{
+	return x->d->op->linear(x->d->dev, c->w->w[role], in, c->n, bias, add, y);
+}
 
 /* One of q, k, v: product, bias, norm per head, rotation, split into heads.  Returns the backend's status. */
 static int
 project(struct kv_engine *x, const struct chunk *c, enum kv_role w, enum kv_role bias, const float *norm,
     const struct kvk_rope *rope, void *y, enum kvk_type type, const size_t *at)
 {
-	const struct kvk_backend *op = x->d->op;
 	const struct kv_config *cfg = &x->m->cfg;
 	size_t H = w == KV_Q ? cfg->Hq : cfg->Hkv;
-	int status = op->linear(x->d->dev, c->w->w[w], c->norm, c->n, vector_of(x, c->layer, bias), 0, c->heads);
+	int status = product(x, c, w, c->norm, vector_of(x, c->layer, bias), false, c->heads);
 
 	if (status != 0)
 		return status;
-	return op->heads(x->d->dev, c->heads, c->n, H, cfg->D, norm, cfg->rms_eps, rope, c->pos, y, type, at);
+	return x->d->op->heads(x->d->dev, c->heads, c->n, H, cfg->D, norm, cfg->rms_eps, rope, c->pos, y, type, at);
 }
 
 /* x += O attention(norm(x)) */
@@ -72,11 +80,11 @@ attend(struct kv_engine *x, const struct chunk *c)
 	const float *q_norm = vector_of(x, c->layer, KV_Q_NORM), *k_norm = vector_of(x, c->layer, KV_K_NORM);
 
 	return op->rms_norm(dev, c->x, vector_of(x, c->layer, KV_ATTN_NORM), cfg->rms_eps, c->n, cfg->d, c->norm) ||
-	    project(x, c, KV_Q, KV_Q_BIAS, q_norm, &x->rope, c->q, KVK_F32, c->q_at) ||
-	    project(x, c, KV_K, KV_K_BIAS, k_norm, &x->rope, kv->k, kv->type, c->k_at) ||
-	    project(x, c, KV_V, KV_V_BIAS, NULL, NULL, kv->v, kv->type, c->k_at) ||
-	    op->attention(dev, c->q, c->q_at, c->n, cfg->Hq, kv, cfg->scale, c->heads) ||
-	    op->linear(dev, c->w->w[KV_O], c->heads, c->n, NULL, 1, c->x);
+	       project(x, c, KV_Q, KV_Q_BIAS, q_norm, &x->rope, c->q, KVK_F32, c->q_at) ||
+	       project(x, c, KV_K, KV_K_BIAS, k_norm, &x->rope, kv->k, kv->type, c->k_at) ||
+	       project(x, c, KV_V, KV_V_BIAS, NULL, NULL, kv->v, kv->type, c->k_at) ||
+	       op->attention(dev, c->q, c->q_at, c->n, cfg->Hq, kv, cfg->scale, c->heads) ||
+	       product(x, c, KV_O, c->heads, NULL, true, c->x);
 }
 
 /* x += DOWN (silu(GATE norm(x)) * UP norm(x)) */
@@ -88,10 +96,10 @@ feed_forward(struct kv_engine *x, const struct chunk *c)
 	const struct kv_config *cfg = &x->m->cfg;
 
 	return op->rms_norm(dev, c->x, vector_of(x, c->layer, KV_FFN_NORM), cfg->rms_eps, c->n, cfg->d, c->norm) ||
-	    op->linear(dev, c->w->w[KV_GATE], c->norm, c->n, NULL, 0, c->gate) ||
-	    op->linear(dev, c->w->w[KV_UP], c->norm, c->n, NULL, 0, c->up) ||
-	    op->silu_mul(dev, c->gate, c->up, c->n * cfg->ff, c->gate) ||
-	    op->linear(dev, c->w->w[KV_DOWN], c->gate, c->n, NULL, 1, c->x);
+	       product(x, c, KV_GATE, c->norm, NULL, false, c->gate) ||
+	       product(x, c, KV_UP, c->norm, NULL, false, c->up) ||
+	       op->silu_mul(dev, c->gate, c->up, c->n * cfg->ff, c->gate) ||
+	       product(x, c, KV_DOWN, c->gate, NULL, true, c->x);
 }
 
 /* The wide working memory for chunks of at most n rows. */
@@ -151,8 +159,8 @@ kv_rows_logits(struct kv_engine *x, const float *rows, size_t n, float *logits, 
 		m = least(n - i, most);
 		rc = kv_device_check(x->d,
 		    op->rms_norm(dev, rows + i * cfg->d, vector_of(x, 0, KV_OUT_NORM), cfg->rms_eps, m, cfg->d, norm) ||
-		        op->linear(dev, x->out, norm, m, NULL, 0, y) ||
-		        op->get(dev, logits + i * cfg->vocab, y, m * cfg->vocab * sizeof *y),
+			op->linear(dev, x->out, norm, m, NULL, 0, y) ||
+			op->get(dev, logits + i * cfg->vocab, y, m * cfg->vocab * sizeof *y),
 		    "logits", e);
 	}
 	return rc;
@@ -208,92 +216,4 @@ kv_logits_finite(const float *logits, size_t n, size_t vocab, size_t pos, struct
 			    bad, (double)row[bad]);
 	}
 	return KV_OK;
-}
-
-/* Looks at the last row alone, which sees all others; names the first bad one. */
-static int
-check_last(struct kv_engine *x, const struct kv_rows *rows, size_t layer, struct kv_err *e)
-{
-	int rc = kv_rows_finite(x, rows, rows->n - 1, (long)layer, e);
-
-	return rc == KV_EFAIL ? kv_rows_finite(x, rows, 0, (long)layer, e) : rc;
-}
-
-/* One layer of the prefill: weights in, rows through, weights out, tensors to the caller. */
-static int
-prefill_layer(struct kv_engine *x, size_t layer, const struct kv_rows *rows, const struct kvk_ragged *cache,
-    size_t *len, kv_layer_fn fn, void *ctx, struct kv_err *e)
-{
-	struct kv_layer_view view = { .layer = layer, .T = rows->n, .q = rows->q, .k = cache->k, .v = cache->v };
-	struct kv_layer_weights w;
-	int rc = kv_engine_open_layer(x, layer, KVK_MANY_ROWS, &w, e);
-
-	if (rc < 0)
-		return rc;
-	for (size_t g = 0; g < cache->Hkv; g++)
-		len[g] = 0;
-	rc = kv_rows_layer(x, &w, layer, rows, cache, len, e);
-	kv_engine_close_layer(x, &w);
-	if (rc == KV_OK)
-		rc = check_last(x, rows, layer, e);
-	return rc == KV_OK && fn != NULL ? fn(ctx, &view, e) : rc;
-}
-
-/* Rows and one layer's cache for T tokens: head g's entries are rows g * T .. (g + 1) * T - 1.  start: [Hkv],
- * zeroed. */
-static int
-prefill_memory(struct kv_engine *x, size_t T, struct kv_rows *rows, struct kvk_ragged *cache, size_t *start,
-    const size_t *len, struct kv_err *e)
-{
-	const struct kv_config *c = &x->m->cfg;
-	size_t dim = c->D;
-
-	*rows = (struct kv_rows){ .n = T };
-	*cache = (struct kvk_ragged){ .type = KVK_F32, .Hkv = c->Hkv, .D = dim, .start = start, .len = len };
-	for (size_t g = 0; g < c->Hkv; g++)
-		start[g] = g * T;
-	if ((rows->x = kv_engine_work(x, KV_WORK_X, T, c->d, e)) == NULL ||
-	    (rows->q = kv_engine_work(x, KV_WORK_Q, T, c->Hq * dim, e)) == NULL ||
-	    (cache->k = kv_engine_work(x, KV_WORK_K, T, c->Hkv * dim, e)) == NULL ||
-	    (cache->v = kv_engine_work(x, KV_WORK_V, T, c->Hkv * dim, e)) == NULL)
-		return KV_EMEM;
-	return KV_OK;
-}
-
-static int
-check_prompt(const struct kv_config *c, size_t T, struct kv_err *e)
-{
-	if (T == 0)
-		return kv_fail(e, KV_ESHAPE, "an empty prompt: expected at least one token");
-	if (c->context > 0 && T > c->context)
-		return kv_fail(
-		    e, KV_ESHAPE, "a prompt of %zu tokens is longer than the model's context of %zu", T, c->context);
-	return KV_OK;
-}
-
-int
-kv_prefill(struct kv_engine *x, const int32_t *tokens, size_t T, kv_layer_fn fn, void *ctx, float *logits,
-    struct kv_err *e)
-{
-	const struct kv_config *c = &x->m->cfg;
-	struct kvk_ragged cache;
-	struct kv_rows rows;
-	size_t *start = NULL;
-	int rc;
-
-	if ((rc = check_prompt(c, T, e)) < 0)
-		return rc;
-	if ((start = kv_alloc(2 * c->Hkv, sizeof *start, e)) == NULL)
-		return KV_EMEM;
-	if ((rc = prefill_memory(x, T, &rows, &cache, start, start + c->Hkv, e)) < 0 ||
-	    (rc = kv_rows_embed(x, &rows, tokens, e)) < 0 || (rc = kv_rows_finite(x, &rows, 0, -1, e)) < 0)
-		goto done;
-	for (size_t layer = 0; layer < c->L; layer++)
-		if ((rc = prefill_layer(x, layer, &rows, &cache, start + c->Hkv, fn, ctx, e)) < 0)
-			goto done;
-	if (logits != NULL && (rc = kv_rows_logits(x, rows.x + (T - 1) * c->d, 1, logits, e)) == KV_OK)
-		rc = kv_logits_finite(logits, 1, c->vocab, T - 1, e);
-done:
-	free(start);
-	return rc;
 }

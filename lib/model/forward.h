@@ -7,9 +7,9 @@
  *
  * Same input, same bytes, for any number of threads and whatever the engine ran before.
  * Activations or logits that are NaN or infinite are never handed on: KV_EFAIL, with a sentence that begins "layer N,
- * position P" ("embedding, position P", "output layer, position P").  Prefill looks at the embedded rows, and at
- * the last row after every layer, which costs nothing; kv_extend looks at its logits, and runs the rows a second time
- * to find the layer when one is not finite.
+ * position P" ("embedding, position P", "output layer, position P").  Prefill looks at the embedded rows, and after
+ * every layer at the prompt's last row and the last of all, which costs nothing; kv_extend looks at its logits, and
+ * runs the rows a second time to find the layer when one is not finite.
  */
 #ifndef KV_FORWARD_H
 #define KV_FORWARD_H
@@ -26,23 +26,36 @@ struct kv_engine;
 int kv_engine_new(struct kv_engine **out, const struct kv_model *m, const struct kv_device *d, struct kv_err *e);
 void kv_engine_free(struct kv_engine *x);
 
-/* What a layer of the prefill produced; device memory, f32, valid during the callback only. */
+/* Rows that go through a layer; device memory, f32, valid during the callback only.  Queries and keys are rotated, in
+ * half-split order. */
 struct kv_layer_view {
 	size_t layer;
-	size_t T;
-	const float *q; /* [Hq][T][D] after rotation, half-split order */
-	const float *k; /* [Hkv][T][D] after rotation, half-split order */
-	const float *v; /* [Hkv][T][D] */
+	size_t n;              /* the prompt's tokens T (kv_prefill), or the call's (kv_extend) */
+	const float *q;        /* [Hq][n][D] */
+	const float *k, *v;    /* head g's row i is row g * stride + i of [*][D]; NULL in kv_extend */
+	size_t stride;         /* n + n_behind: a head's rows behind the prompt follow those of the prompt */
+	size_t n_behind;       /* 0 in kv_extend */
+	const float *q_behind; /* [Hq][n_behind][D] */
+	const float *k_behind; /* laid out as k, which it is from row n on */
 };
 typedef int (*kv_layer_fn)(void *ctx, const struct kv_layer_view *view, struct kv_err *e);
 
-/* Run T >= 1 tokens (positions 0 .. T-1) through all layers; fn sees each.  logits [vocab] f32 on the host: those of
- * the last token, NULL if not wanted.  fn NULL: none.  Memory: weights of one layer expanded, activations of T rows,
- * one layer's q, k, v; nothing that grows with T * T.
- * Fails: KV_ESHAPE (T 0 or beyond the context), KV_EARG (token id), KV_EFAIL (not finite), KV_EDEV, KV_EMEM, and
+/* A prompt at positions 0 .. T-1 and, at T, T+1, ..., rows behind it: these see the prompt and each other as any later
+ * tokens do, and change no bit of the prompt's rows. */
+struct kv_prefill_input {
+	const int32_t *tokens; /* [T], T >= 1 */
+	size_t T;
+	const int32_t *behind; /* [n_behind] tokens of a response */
+	size_t n_behind;
+};
+
+/* Run a prompt, and what stands behind it, through all layers; fn sees each.  logits [vocab] f32 on the host: those of
+ * the prompt's last token, NULL if not wanted.  fn NULL: none.  Memory: weights of one layer expanded, activations of
+ * all rows, one layer's q, k, v; nothing that grows with T * T.
+ * Fails: KV_ESHAPE (T 0 or rows beyond the context), KV_EARG (token id), KV_EFAIL (not finite), KV_EDEV, KV_EMEM, and
  * fn's. */
-int kv_prefill(struct kv_engine *x, const int32_t *tokens, size_t T, kv_layer_fn fn, void *ctx, float *logits,
-    struct kv_err *e);
+int kv_prefill(
+    struct kv_engine *x, const struct kv_prefill_input *in, kv_layer_fn fn, void *ctx, float *logits, struct kv_err *e);
 
 /* A cache for decoding: per layer and KV head its own number of entries. */
 struct kv_cache;
@@ -64,7 +77,7 @@ size_t kv_cache_bytes(const struct kv_cache *c); /* K and V of the entries held 
 
 /* Rows of one kv_extend call, for those who want queries: q [Hq][n][D] f32 on the device during the callback. */
 struct kv_extend_tap {
-	kv_layer_fn fn; /* once per layer, ascending; view.T is n, view.k and view.v are NULL */
+	kv_layer_fn fn; /* once per layer, ascending */
 	void *ctx;
 };
 

@@ -60,35 +60,60 @@ struct taking {
 	struct rig_prompt *p;
 };
 
+/* One layer of x [L][H][n][D] from the device, where a head has `stride` rows. */
+static void
+take(const struct taking *t, float *x, const float *src, size_t layer, size_t H, size_t stride, size_t n)
+{
+	size_t D = t->r->m.cfg.D;
+	struct kv_err e = { 0 };
+
+	must(kv_device_get_rows(&t->r->d, x + layer * H * n * D, KVK_F32, src, H, stride, n, D, &e), &e);
+}
+
 static int
 take_layer(void *ctx, const struct kv_layer_view *view, struct kv_err *e)
 {
-	struct taking *t = ctx;
+	const struct taking *t = ctx;
 	const struct kv_config *c = &t->r->m.cfg;
-	const struct kv_device *d = &t->r->d;
-	size_t q = c->Hq * view->T * c->D, k = c->Hkv * view->T * c->D;
-	int status = d->op->get(d->dev, t->p->q + view->layer * q, view->q, q * sizeof(float)) ||
-	    d->op->get(d->dev, t->p->k + view->layer * k, view->k, k * sizeof(float)) ||
-	    d->op->get(d->dev, t->p->v + view->layer * k, view->v, k * sizeof(float));
+	size_t l = view->layer;
 
-	return kv_device_check(d, status, "get", e);
+	(void)e;
+	assert_int_equal(view->n, t->p->T);
+	assert_int_equal(view->n_behind, t->p->n);
+	take(t, t->p->q, view->q, l, c->Hq, view->n, view->n);
+	take(t, t->p->k, view->k, l, c->Hkv, view->stride, view->n);
+	take(t, t->p->v, view->v, l, c->Hkv, view->stride, view->n);
+	take(t, t->p->q_behind, view->q_behind, l, c->Hq, view->n_behind, view->n_behind);
+	take(t, t->p->k_behind, view->k_behind, l, c->Hkv, view->stride, view->n_behind);
+	return KV_OK;
+}
+
+void
+rig_prefill_behind(struct rig *r, struct rig_prompt *p, size_t T, size_t n, uint64_t seed)
+{
+	const struct kv_config *c = &r->m.cfg;
+	struct kv_prefill_input in = { .T = T, .n_behind = n };
+	struct taking t = { r, p };
+	struct kv_err e = { 0 };
+
+	*p = (struct rig_prompt){ .T = T, .n = n };
+	p->tokens = memory(T + n, sizeof *p->tokens);
+	p->logits = memory(c->vocab, sizeof *p->logits);
+	p->q = memory(c->L * c->Hq * T * c->D, sizeof *p->q);
+	p->k = memory(c->L * c->Hkv * T * c->D, sizeof *p->k);
+	p->v = memory(c->L * c->Hkv * T * c->D, sizeof *p->v);
+	p->q_behind = memory(c->L * c->Hq * n * c->D + 1, sizeof *p->q_behind);
+	p->k_behind = memory(c->L * c->Hkv * n * c->D + 1, sizeof *p->k_behind);
+	rig_tokens(r, p->tokens, T + n, seed);
+	in.tokens = p->tokens;
+	in.behind = p->tokens + T;
+	must(kv_prefill(r->x, &in, take_layer, &t, p->logits, &e), &e);
 }
 
 void
 rig_prefill(struct rig *r, struct rig_prompt *p, size_t T, uint64_t seed)
 {
-	const struct kv_config *c = &r->m.cfg;
-	struct taking t = { r, p };
-	struct kv_err e = { 0 };
-
-	*p = (struct rig_prompt){ .T = T };
-	p->tokens = memory(T, sizeof *p->tokens);
-	p->logits = memory(c->vocab, sizeof *p->logits);
-	p->q = memory(c->L * c->Hq * T * c->D, sizeof *p->q);
-	p->k = memory(c->L * c->Hkv * T * c->D, sizeof *p->k);
-	p->v = memory(c->L * c->Hkv * T * c->D, sizeof *p->v);
-	rig_tokens(r, p->tokens, T, seed);
-	must(kv_prefill(r->x, p->tokens, T, take_layer, &t, p->logits, &e), &e);
+	rig_prefill_behind(r, p, T, 0, seed);
 }
 
 void
@@ -99,6 +124,8 @@ rig_prompt_fini(struct rig_prompt *p)
 	free(p->q);
 	free(p->k);
 	free(p->v);
+	free(p->q_behind);
+	free(p->k_behind);
 	*p = (struct rig_prompt){ 0 };
 }
 

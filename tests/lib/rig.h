@@ -20,10 +20,11 @@ void rig_close(struct rig *r);
 
 /* What kv_prefill gave, as in struct naive but f32. */
 struct rig_prompt {
-	size_t T;
-	int32_t *tokens;
-	float *logits;    /* [vocab] */
-	float *q, *k, *v; /* [L][Hq][T][D], [L][Hkv][T][D] twice */
+	size_t T, n;                /* prompt, and behind it */
+	int32_t *tokens;            /* [T + n] */
+	float *logits;              /* [vocab] */
+	float *q, *k, *v;           /* [L][Hq][T][D], [L][Hkv][T][D] twice */
+	float *q_behind, *k_behind; /* [L][Hq][n][D], [L][Hkv][n][D] */
 };
 
 /* T token ids that look random, the same for the same seed. */
@@ -31,6 +32,8 @@ void rig_tokens(const struct rig *r, int32_t *tokens, size_t T, uint64_t seed);
 
 /* Prefill T tokens of rig_tokens(). */
 void rig_prefill(struct rig *r, struct rig_prompt *p, size_t T, uint64_t seed);
+/* The same with n more of these tokens behind the prompt. */
+void rig_prefill_behind(struct rig *r, struct rig_prompt *p, size_t T, size_t n, uint64_t seed);
 void rig_prompt_fini(struct rig_prompt *p);
 
 /* A cache that holds the entries of p for which keep is true ([L][Hkv][T], NULL: all), in the given type, next

@@ -293,15 +293,15 @@ compare_queries(void *ctx, const struct kv_layer_view *view, struct kv_err *e)
 	struct queries *x = ctx;
 	const struct turn *t = x->t;
 	size_t T = t->p.T, D = t->r.m.cfg.D, Hq = t->r.m.cfg.Hq;
-	float *q = calloc(Hq * view->T * D, sizeof *q);
+	float *q = calloc(Hq * view->n * D, sizeof *q);
 
 	(void)e;
 	assert_non_null(q);
-	assert_int_equal(view->T, t->n);
+	assert_int_equal(view->n, t->n);
 	assert_int_equal(view->layer, x->layers++);
 	assert_null(view->k);
 	assert_null(view->v);
-	assert_int_equal(t->r.d.op->get(t->r.d.dev, q, view->q, Hq * view->T * D * sizeof *q), 0);
+	assert_int_equal(t->r.d.op->get(t->r.d.dev, q, view->q, Hq * view->n * D * sizeof *q), 0);
 	for (size_t h = 0; h < Hq; h++) {
 		const double *want = t->want.q + ((view->layer * Hq + h) * (T + t->n) + T) * D;
 

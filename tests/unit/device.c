@@ -125,6 +125,32 @@ memory_and_errors(void **state)
 	kv_device_close(&d);
 }
 
+/* Rows 1 and 2 of 4 per head, then all of them, as f16. */
+static void
+rows_of_heads(void **state)
+{
+	enum { H = 3, N = 4, D = 2 };
+	float src[H * N * D], some[H * 2 * D];
+	uint16_t half[H * N * D];
+	struct kv_device d;
+	struct kv_err e = { 0 };
+
+	(void)state;
+	for (int i = 0; i < H * N * D; i++)
+		src[i] = (float)i;
+	assert_int_equal(kv_device_open(&d, "cpu", 1, &e), KV_OK);
+	assert_int_equal(kv_device_get_rows(&d, some, KVK_F32, src + D, H, N, 2, D, &e), KV_OK);
+	for (int h = 0; h < H; h++)
+		for (int i = 0; i < 2 * D; i++)
+			assert_true(some[h * 2 * D + i] == (float)((h * N + 1) * D + i));
+	assert_int_equal(kv_device_get_rows(&d, half, KVK_F16, src, H, N, N, D, &e), KV_OK);
+	assert_int_equal(half[0], 0);
+	assert_int_equal(half[H * N * D - 1], 0x4dc0); /* 23 */
+	assert_int_equal(kv_device_get_rows(&d, NULL, KVK_F32, NULL, H, N, 0, D, &e), KV_OK);
+	assert_int_equal(kv_device_get_rows(&d, half, KVK_F16, src, 0, N, N, D, &e), KV_OK);
+	kv_device_close(&d);
+}
+
 int
 main(void)
 {
@@ -135,6 +161,7 @@ main(void)
 		cmocka_unit_test(tables),
 		cmocka_unit_test(every_operation),
 		cmocka_unit_test(memory_and_errors),
+		cmocka_unit_test(rows_of_heads),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -151,6 +151,7 @@ expect_same(const struct rig *r, const struct rig_prompt *a, const struct rig_pr
 	const struct kv_config *c = &r->m.cfg;
 	size_t head = a->T * c->D * sizeof(float);
 
+	assert_int_equal(a->T, b->T);
 	assert_memory_equal(a->logits, b->logits, c->vocab * sizeof(float));
 	assert_memory_equal(a->q, b->q, c->L * c->Hq * head);
 	assert_memory_equal(a->k, b->k, c->L * c->Hkv * head);
@@ -182,32 +183,75 @@ bytes_depend_on_the_prompt_alone(void **state)
 	}
 }
 
-/* A prompt's rows come out the same with and without rows behind them. */
+/* A prompt's rows come out the same, bit by bit, with and without rows behind them, and as part of a longer prompt. */
 static void
 rows_behind_change_nothing(void **state)
 {
-	static const size_t lengths[] = { 1, 64, 100, 513 };
+	static const size_t lengths[][2] = { { 1, 1 }, { 64, 32 }, { 100, 7 }, { 100, 64 }, { 513, 33 }, { 70, 530 } };
 	const size_t whole_T = 600;
-	struct rig_prompt whole, part;
+	struct rig_prompt whole, alone, with;
 	struct rig r;
 
 	(void)state;
 	rig_open(&r, &narrow, 0);
 	rig_prefill(&r, &whole, whole_T, 9);
 	for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-		size_t T = lengths[i], D = r.m.cfg.D;
+		size_t T = lengths[i][0], D = r.m.cfg.D;
 
-		rig_prefill(&r, &part, T, 9);
+		rig_prefill(&r, &alone, T, 9);
+		rig_prefill_behind(&r, &with, T, lengths[i][1], 9);
+		expect_same(&r, &alone, &with);
 		for (size_t h = 0; h < r.m.cfg.L * r.m.cfg.Hq; h++)
-			assert_memory_equal(part.q + h * T * D, whole.q + h * whole_T * D, T * D * sizeof(float));
+			assert_memory_equal(alone.q + h * T * D, whole.q + h * whole_T * D, T * D * sizeof(float));
 		for (size_t h = 0; h < r.m.cfg.L * r.m.cfg.Hkv; h++) {
-			assert_memory_equal(part.k + h * T * D, whole.k + h * whole_T * D, T * D * sizeof(float));
-			assert_memory_equal(part.v + h * T * D, whole.v + h * whole_T * D, T * D * sizeof(float));
+			assert_memory_equal(alone.k + h * T * D, whole.k + h * whole_T * D, T * D * sizeof(float));
+			assert_memory_equal(alone.v + h * T * D, whole.v + h * whole_T * D, T * D * sizeof(float));
 		}
-		rig_prompt_fini(&part);
+		rig_prompt_fini(&with);
+		rig_prompt_fini(&alone);
 	}
 	rig_prompt_fini(&whole);
 	rig_close(&r);
+}
+
+/* max |x - want| of the last n of `all` rows per head. */
+static double
+distance_behind(const float *x, const double *want, size_t heads, size_t n, size_t all, size_t D)
+{
+	double far = 0;
+
+	for (size_t h = 0; h < heads; h++)
+		far = fmax(far, rig_distance(x + h * n * D, want + (h * all + all - n) * D, n * D));
+	return far;
+}
+
+/* Rows behind a prompt are what they would be at these positions of a longer prompt. */
+static void
+rows_behind_match_the_naive_pass(void **state)
+{
+	static const size_t lengths[][2] = { { 1, 1 }, { 64, 32 }, { 100, 7 }, { 33, 65 } };
+	struct rig_prompt p;
+	struct naive want;
+	struct rig r;
+
+	(void)state;
+	for (size_t i = 0; i < N_SPECS; i++) {
+		const struct tiny_spec *s = &specs[i];
+
+		rig_open(&r, s, 0);
+		for (size_t j = 0; j < sizeof lengths / sizeof *lengths; j++) {
+			size_t T = lengths[j][0], n = lengths[j][1];
+
+			rig_prefill_behind(&r, &p, T, n, 4);
+			naive_run(&want, &r.m, p.tokens, T + n, NULL, NULL);
+			assert_true(distance_behind(p.q_behind, want.q, s->L * s->Hq, n, T + n, s->D) <= CLOSE);
+			assert_true(distance_behind(p.k_behind, want.k, s->L * s->Hkv, n, T + n, s->D) <= CLOSE);
+			assert_true(rig_distance(p.logits, want.logits + (T - 1) * s->vocab, s->vocab) <= CLOSE);
+			naive_fini(&want);
+			rig_prompt_fini(&p);
+		}
+		rig_close(&r);
+	}
 }
 
 static int
@@ -222,6 +266,7 @@ bad_prompts_are_refused(void **state)
 {
 	struct tiny_spec s = narrow;
 	int32_t tokens[33] = { 0 };
+	struct kv_prefill_input in = { .tokens = tokens };
 	struct kv_err e = { 0 };
 	struct rig r;
 	int calls = 0;
@@ -229,18 +274,26 @@ bad_prompts_are_refused(void **state)
 	(void)state;
 	s.context = 32;
 	rig_open(&r, &s, 0);
-	assert_int_equal(kv_prefill(r.x, tokens, 0, NULL, NULL, NULL, &e), KV_ESHAPE);
-	assert_int_equal(kv_prefill(r.x, tokens, 33, NULL, NULL, NULL, &e), KV_ESHAPE);
+	assert_int_equal(kv_prefill(r.x, &in, NULL, NULL, NULL, &e), KV_ESHAPE);
+	in.T = 33;
+	assert_int_equal(kv_prefill(r.x, &in, NULL, NULL, NULL, &e), KV_ESHAPE);
 	assert_non_null(strstr(e.text, "33"));
 	assert_non_null(strstr(e.text, "32"));
-	assert_int_equal(kv_prefill(r.x, tokens, 32, NULL, NULL, NULL, &e), KV_OK);
-	tokens[5] = 40;
-	assert_int_equal(kv_prefill(r.x, tokens, 32, NULL, NULL, NULL, &e), KV_EARG);
-	assert_non_null(strstr(e.text, "position 5: token 40"));
-	tokens[5] = -1;
-	assert_int_equal(kv_prefill(r.x, tokens, 32, NULL, NULL, NULL, &e), KV_EARG);
-	tokens[5] = 39;
-	assert_int_equal(kv_prefill(r.x, tokens, 32, refuse_layer_1, &calls, NULL, &e), KV_EIO);
+	in = (struct kv_prefill_input){ tokens, 30, tokens, 3 };
+	assert_int_equal(kv_prefill(r.x, &in, NULL, NULL, NULL, &e), KV_ESHAPE);
+	assert_string_equal(e.text, "3 tokens behind a prompt of 30 reach beyond the model's context of 32");
+	in.n_behind = 2;
+	assert_int_equal(kv_prefill(r.x, &in, NULL, NULL, NULL, &e), KV_OK);
+	in = (struct kv_prefill_input){ tokens, 27, tokens + 27, 5 };
+	tokens[29] = 40;
+	assert_int_equal(kv_prefill(r.x, &in, NULL, NULL, NULL, &e), KV_EARG);
+	assert_non_null(strstr(e.text, "position 29: token 40"));
+	in = (struct kv_prefill_input){ .tokens = tokens, .T = 32 };
+	tokens[29] = -1;
+	assert_int_equal(kv_prefill(r.x, &in, NULL, NULL, NULL, &e), KV_EARG);
+	tokens[29] = 39;
+	assert_int_equal(kv_prefill(r.x, &in, NULL, NULL, NULL, &e), KV_OK);
+	assert_int_equal(kv_prefill(r.x, &in, refuse_layer_1, &calls, NULL, &e), KV_EIO);
 	assert_string_equal(e.text, "no more");
 	assert_int_equal(calls, 2);
 	rig_close(&r);
@@ -250,19 +303,20 @@ bad_prompts_are_refused(void **state)
 static void
 expect_failure(struct rig *r, float *weight, float value, const char *text)
 {
-	int32_t tokens[] = { 3, 1, 4, 1, 5 };
+	static const int32_t tokens[] = { 3, 1, 4, 1, 5, 9, 2 };
+	const struct kv_prefill_input in = { tokens, 5, tokens + 5, 2 };
 	float logits[40], good = *weight;
 	struct kv_err e = { 0 };
 	struct kv_engine *x;
 
 	*weight = value;
 	assert_int_equal(kv_engine_new(&x, &r->m, &r->d, &e), KV_OK);
-	assert_int_equal(kv_prefill(x, tokens, 5, NULL, NULL, logits, &e), KV_EFAIL);
+	assert_int_equal(kv_prefill(x, &in, NULL, NULL, logits, &e), KV_EFAIL);
 	if (strstr(e.text, text) == NULL)
 		fail_msg("expected \"%s\" in \"%s\"", text, e.text);
 	kv_engine_free(x);
 	*weight = good;
-	assert_int_equal(kv_prefill(r->x, tokens, 5, NULL, NULL, logits, &e), KV_OK);
+	assert_int_equal(kv_prefill(r->x, &in, NULL, NULL, logits, &e), KV_OK);
 }
 
 static float *
@@ -281,6 +335,7 @@ non_finite_values_are_named(void **state)
 	expect_failure(&r, weight(&r, 1, KV_DOWN, 7), NAN, "layer 1, position 0: ");
 	expect_failure(&r, weight(&r, 0, KV_V, 3), INFINITY, "layer 0, position 0: ");
 	expect_failure(&r, weight(&r, 0, KV_EMBED, 4 * 16 + 2), NAN, "embedding, position 2: "); /* token 4 */
+	expect_failure(&r, weight(&r, 0, KV_EMBED, 9 * 16 + 2), NAN, "embedding, position 5: "); /* token 9, behind */
 	expect_failure(&r, weight(&r, 0, KV_OUT, 11 * 16), NAN, "output layer, position 4: the logit of token 11 is ");
 	rig_close(&r);
 }
@@ -295,6 +350,7 @@ main(void)
 		cmocka_unit_test(llama3_scaling_has_its_frequencies),
 		cmocka_unit_test(bytes_depend_on_the_prompt_alone),
 		cmocka_unit_test(rows_behind_change_nothing),
+		cmocka_unit_test(rows_behind_match_the_naive_pass),
 		cmocka_unit_test(bad_prompts_are_refused),
 		cmocka_unit_test(non_finite_values_are_named),
 	};

@@ -81,7 +81,7 @@ count_rows(void *ctx, const struct kv_layer_view *view, struct kv_err *e)
 
 	(void)e;
 	if (view->layer == 1)
-		t->rows += view->T;
+		t->rows += view->n;
 	return KV_OK;
 }
 

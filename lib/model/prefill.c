@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT
+ * The layer-major prefill: all rows through one layer, its tensors to the caller, on to the next. */
+#include <stdlib.h>
+
+#include "lib/buf.h"
+#include "lib/model/engine.h"
+
+/* The rows behind go through each layer after the prompt's, as chunks of their own, so that these cannot depend on
+ * them. */
+struct prefill {
+	struct kv_engine *x;
+	struct kv_rows prompt, behind;
+	struct kvk_ragged cache; /* one layer's keys and values of all rows */
+	size_t *start, *len;     /* [Hkv] of cache; owned, one block */
+	kv_layer_fn fn;
+	void *ctx;
+};
+
+static int
+check_input(const struct kv_config *c, const struct kv_prefill_input *in, struct kv_err *e)
+{
+	if (in->T == 0)
+		return kv_fail(e, KV_ESHAPE, "an empty prompt: expected at least one token");
+	if (c->context > 0 && in->T > c->context)
+		return kv_fail(e, KV_ESHAPE, "a prompt of %zu tokens is longer than the model's context of %zu", in->T,
+		    c->context);
+	if (c->context > 0 && in->n_behind > c->context - in->T)
+		return kv_fail(e, KV_ESHAPE,
+		    "%zu tokens behind a prompt of %zu reach beyond the model's context of %zu", in->n_behind, in->T,
+		    c->context);
+	return KV_OK;
+}
+
+static int
+take_memory(struct prefill *p, const struct kv_prefill_input *in, struct kv_err *e)
+{
+	const struct kv_config *c = &p->x->m->cfg;
+	size_t n;
+
+	if (__builtin_add_overflow(in->T, in->n_behind, &n))
+		return kv_no_memory(e, SIZE_MAX);
+	if ((p->start = kv_alloc(2 * c->Hkv, sizeof *p->start, e)) == NULL)
+		return KV_EMEM;
+	p->len = p->start + c->Hkv;
+	for (size_t g = 0; g < c->Hkv; g++)
+		p->start[g] = g * n;
+	p->cache = (struct kvk_ragged){ .type = KVK_F32, .Hkv = c->Hkv, .D = c->D, .start = p->start, .len = p->len };
+	p->prompt = (struct kv_rows){ .n = in->T };
+	p->behind = (struct kv_rows){ .n = in->n_behind, .pos = in->T };
+	if ((p->prompt.x = kv_engine_work(p->x, KV_WORK_X, n, c->d, e)) == NULL ||
+	    (p->prompt.q = kv_engine_work(p->x, KV_WORK_Q, in->T, c->Hq * c->D, e)) == NULL ||
+	    (p->behind.q = kv_engine_work(p->x, KV_WORK_Q_BEHIND, in->n_behind, c->Hq * c->D, e)) == NULL ||
+	    (p->cache.k = kv_engine_work(p->x, KV_WORK_K, n, c->Hkv * c->D, e)) == NULL ||
+	    (p->cache.v = kv_engine_work(p->x, KV_WORK_V, n, c->Hkv * c->D, e)) == NULL)
+		return KV_EMEM;
+	p->behind.x = p->prompt.x + in->T * c->d;
+	return KV_OK;
+}
+
+static int
+embed(struct prefill *p, const struct kv_rows *rows, const int32_t *tokens, struct kv_err *e)
+{
+	int rc = kv_rows_embed(p->x, rows, tokens, e);
+
+	return rc == KV_OK ? kv_rows_finite(p->x, rows, 0, -1, e) : rc;
+}
+
+/* Looks at the last row alone, which sees all others; names the first bad one. */
+static int
+check_last(struct kv_engine *x, const struct kv_rows *rows, size_t layer, struct kv_err *e)
+{
+	int rc = rows->n > 0 ? kv_rows_finite(x, rows, rows->n - 1, (long)layer, e) : KV_OK;
+
+	return rc == KV_EFAIL ? kv_rows_finite(x, rows, 0, (long)layer, e) : rc;
+}
+
+static struct kv_layer_view
+view_of(const struct prefill *p, size_t layer)
+{
+	const float *k = p->cache.k;
+
+	return (struct kv_layer_view){
+		.layer = layer,
+		.n = p->prompt.n,
+		.q = p->prompt.q,
+		.k = k,
+		.v = p->cache.v,
+		.stride = p->prompt.n + p->behind.n,
+		.n_behind = p->behind.n,
+		.q_behind = p->behind.q,
+		.k_behind = k + p->prompt.n * p->cache.D,
+	};
+}
+
+/* One layer: weights in, rows through, weights out, tensors to the caller. */
+static int
+run_layer(struct prefill *p, size_t layer, struct kv_err *e)
+{
+	struct kv_layer_view view = view_of(p, layer);
+	struct kv_layer_weights w;
+	int rc = kv_engine_open_layer(p->x, layer, KVK_MANY_ROWS, &w, e);
+
+	if (rc < 0)
+		return rc;
+	for (size_t g = 0; g < p->cache.Hkv; g++)
+		p->len[g] = 0;
+	rc = kv_rows_layer(p->x, &w, layer, &p->prompt, &p->cache, p->len, e);
+	if (rc == KV_OK)
+		rc = kv_rows_layer(p->x, &w, layer, &p->behind, &p->cache, p->len, e);
+	kv_engine_close_layer(p->x, &w);
+	if (rc == KV_OK && (rc = check_last(p->x, &p->prompt, layer, e)) == KV_OK)
+		rc = check_last(p->x, &p->behind, layer, e);
+	return rc == KV_OK && p->fn != NULL ? p->fn(p->ctx, &view, e) : rc;
+}
+
+static int
+last_logits(struct prefill *p, float *logits, struct kv_err *e)
+{
+	const struct kv_config *c = &p->x->m->cfg;
+	size_t last = p->prompt.n - 1;
+	int rc = kv_rows_logits(p->x, p->prompt.x + last * c->d, 1, logits, e);
+
+	return rc == KV_OK ? kv_logits_finite(logits, 1, c->vocab, last, e) : rc;
+}
+
+int
+kv_prefill(
+    struct kv_engine *x, const struct kv_prefill_input *in, kv_layer_fn fn, void *ctx, float *logits, struct kv_err *e)
+{
+	struct prefill p = { .x = x, .fn = fn, .ctx = ctx };
+	int rc;
+
+	if ((rc = check_input(&x->m->cfg, in, e)) < 0 || (rc = take_memory(&p, in, e)) < 0 ||
+	    (rc = embed(&p, &p.prompt, in->tokens, e)) < 0 || (rc = embed(&p, &p.behind, in->behind, e)) < 0)
+		goto done;
+	for (size_t layer = 0; layer < x->m->cfg.L; layer++)
+		if ((rc = run_layer(&p, layer, e)) < 0)
+			goto done;
+	if (logits != NULL)
+		rc = last_logits(&p, logits, e);
+done:
+	free(p.start);
+	return rc;
+}
