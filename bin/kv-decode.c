@@ -121,7 +121,7 @@ read_texts(struct run *r, struct kv_err *e)
 
 /* Keys of one model mean nothing to another: same sizes and same weights, or none of it. */
 static int
-check_model(const struct run *r, const char *input, struct kv_err *e)
+check_model(const struct run *r, struct kv_err *e)
 {
 	const struct kv_config *m = &r->model.cfg;
 	struct kv_config c = { 0 };
@@ -141,7 +141,7 @@ check_model(const struct run *r, const char *input, struct kv_err *e)
 		    c.fingerprint, kv_common.model, m->name, m->fingerprint);
 done:
 	if (rc < 0)
-		kv_where(e, "%s", input);
+		kv_where(e, "%s", kv_pipe_name(r->io.pipe));
 	kv_config_fini(&c);
 	return rc;
 }
@@ -149,19 +149,14 @@ done:
 static int
 open_writer(struct run *r, struct kv_err *e)
 {
-	json_t *entry;
 	int rc;
 
 	if (kv_common.output == NULL)
 		return KV_OK;
 	if ((rc = kv_writer_open(&r->writer, kv_common.output, kv_common.only, kv_common.drop, e)) < 0)
 		return rc;
-	if ((entry = kv_history()) == NULL)
-		return kv_no_memory(e, 1);
-	rc = kv_writer_header(
-	    r->writer, kv_pipe_model(r->io.pipe), json_object_get(kv_pipe_header(r->io.pipe), "history"), entry, e);
-	json_decref(entry);
-	return rc;
+	/* our entry stands in the history already */
+	return kv_writer_header(r->writer, kv_pipe_model(r->io.pipe), kv_pipe_history(r->io.pipe), NULL, e);
 }
 
 static enum kv_answer_kind
@@ -174,15 +169,15 @@ kind_of_answer(void)
 	return has_nll() ? KV_ANSWER_NLL : KV_ANSWER_TEXT;
 }
 
-/* io is open: the header of the cache, in the file `input`, has been read. */
+/* io is open: the header of the cache has been read. */
 static int
-open_rest(struct run *r, const char *input, struct kv_err *e)
+open_rest(struct run *r, struct kv_err *e)
 {
 	struct kv_answer_options a = { .kind = kind_of_answer(), .fd = STDOUT_FILENO, .cfg = &r->model.cfg };
 	int rc;
 
 	if ((rc = read_texts(r, e)) < 0 || (rc = kv_model_open(&r->model, kv_common.model, true, e)) < 0 ||
-	    (rc = check_model(r, input, e)) < 0 || (rc = kv_engine_new(&r->engine, &r->model, &r->io.device, e)) < 0 ||
+	    (rc = check_model(r, e)) < 0 || (rc = kv_engine_new(&r->engine, &r->model, &r->io.device, e)) < 0 ||
 	    (rc = open_writer(r, e)) < 0)
 		return rc;
 	if (r->model.vocab.kind != KV_VOCAB_NONE) {
@@ -405,7 +400,7 @@ answer(struct run *r, const struct kv_step *s, struct kv_err *e)
 /* ---- the loop */
 
 static int
-work(struct run *r, const char *input)
+work(struct run *r)
 {
 	struct kv_err *e = &r->io.err;
 	struct kv_step *s;
@@ -413,7 +408,7 @@ work(struct run *r, const char *input)
 
 	if (r->io.status < 0)
 		return r->io.status;
-	if ((rc = open_rest(r, input, e)) < 0)
+	if ((rc = open_rest(r, e)) < 0)
 		return rc;
 	while ((rc = kv_next(&r->io, &s)) == KV_OK) {
 		rc = s->layer == KV_NO_LAYER ? answer(r, s, e) : load_layer(r, s, e);
@@ -438,7 +433,7 @@ main(int argc, char **argv)
 	kv_options(argc, argv, &tool);
 	understand(&r);
 	kv_start(&r.io, argv + 1, true, "q,score,budget");
-	rc = work(&r, argv[1] != NULL && strcmp(argv[1], "-") != 0 ? argv[1] : "<stdin>");
+	rc = work(&r);
 	kv_writer_drop(r.writer);
 	kv_answers_free(r.answers);
 	kv_cache_free(r.cache);

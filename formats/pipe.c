@@ -26,6 +26,7 @@ struct kv_pipe {
 	size_t n_in;
 	struct kv_writer *writer; /* NULL: a sink */
 	json_t *header;           /* the first input's */
+	json_t *history;          /* of all inputs, and our entry */
 	char *skip, *bare;        /* ",name,name," or NULL */
 	struct kv_buf names;      /* of all inputs, for messages */
 	struct kv_step step;
@@ -102,30 +103,32 @@ open_inputs(struct kv_pipe *p, char *const *files, struct kv_err *e)
 	return KV_OK;
 }
 
-/* Compares the headers, keeps the first and collects the history of all in it. */
+/* Compares the headers, keeps the first and collects the history of all. */
 static int
-join_headers(struct kv_pipe *p, json_t *history, const json_t *entry, struct kv_err *e)
+join_headers(struct kv_pipe *p, const json_t *entry, struct kv_err *e)
 {
 	const char *first = kv_reader_name(p->in[0].reader);
 	json_t *model, *theirs, *earlier;
 	int rc = KV_OK;
 
+	if ((p->history = json_array()) == NULL)
+		return kv_no_memory(e, sizeof *p->history);
 	p->header = json_incref(p->in[0].head.map);
 	model = json_object_get(p->header, "model");
 	earlier = json_object_get(p->header, "history");
 	/* the first input's entries all stay, those of the others when they are new */
-	if (earlier != NULL && json_array_extend(history, earlier) < 0)
-		return kv_no_memory(e, sizeof *history);
+	if (earlier != NULL && json_array_extend(p->history, earlier) < 0)
+		return kv_no_memory(e, sizeof *p->history);
 	for (size_t i = 1; i < p->n_in && rc == KV_OK; i++) {
 		theirs = p->in[i].head.map;
 		rc = kv_join_models(model, first, json_object_get(theirs, "model"), kv_reader_name(p->in[i].reader), e);
 		if (rc == KV_OK)
-			rc = kv_join_history(history, json_object_get(theirs, "history"), e);
+			rc = kv_join_history(p->history, json_object_get(theirs, "history"), e);
 	}
 	for (size_t i = 0; i < p->n_in; i++)
 		consume(&p->in[i]);
-	if (rc == KV_OK && entry != NULL && json_array_append(history, (json_t *)entry) < 0)
-		rc = kv_no_memory(e, sizeof *history);
+	if (rc == KV_OK && entry != NULL && json_array_append(p->history, (json_t *)entry) < 0)
+		rc = kv_no_memory(e, sizeof *p->history);
 	return rc;
 }
 
@@ -142,20 +145,14 @@ copy_names(char **out, const char *names, struct kv_err *e)
 static int
 open_all(struct kv_pipe *p, const struct kv_pipe_options *o, struct kv_err *e)
 {
-	json_t *history = json_array();
 	int rc;
 
-	if (history == NULL)
-		return kv_no_memory(e, sizeof *history);
-	if ((rc = copy_names(&p->skip, o->skip, e)) < 0 || (rc = copy_names(&p->bare, o->bare, e)) < 0)
-		goto done;
-	if ((rc = open_inputs(p, o->files, e)) < 0 || (rc = join_headers(p, history, o->entry, e)) < 0 || o->no_output)
-		goto done;
-	if ((rc = kv_writer_open(&p->writer, o->output, o->only, o->drop, e)) == KV_OK)
-		rc = kv_writer_header_map(p->writer, p->header, history, e);
-done:
-	json_decref(history);
-	return rc;
+	if ((rc = copy_names(&p->skip, o->skip, e)) < 0 || (rc = copy_names(&p->bare, o->bare, e)) < 0 ||
+	    (rc = open_inputs(p, o->files, e)) < 0 || (rc = join_headers(p, o->entry, e)) < 0 || o->no_output)
+		return rc;
+	if ((rc = kv_writer_open(&p->writer, o->output, o->only, o->drop, e)) < 0)
+		return rc;
+	return kv_writer_header_map(p->writer, p->header, p->history, e);
 }
 
 int
@@ -181,9 +178,15 @@ kv_pipe_model(const struct kv_pipe *p)
 }
 
 const json_t *
-kv_pipe_header(const struct kv_pipe *p)
+kv_pipe_history(const struct kv_pipe *p)
 {
-	return p->header;
+	return p->history;
+}
+
+const char *
+kv_pipe_name(const struct kv_pipe *p)
+{
+	return p->names.data;
 }
 
 /* ---- from one sequence to the next */
@@ -548,6 +551,7 @@ kv_pipe_finish(struct kv_pipe *p, int rc, struct kv_err *e)
 	free(p->bare);
 	free(p->tokens);
 	json_decref(p->header);
+	json_decref(p->history);
 	json_decref(p->seq.map);
 	kv_buf_fini(&p->names);
 	kv_buf_fini(&p->seq_raw);

@@ -28,7 +28,9 @@ struct kv_pipe_options {
  * from different models, naming both files and the first difference. */
 int kv_pipe_open(struct kv_pipe **out, const struct kv_pipe_options *o, struct kv_err *e);
 const json_t *kv_pipe_model(const struct kv_pipe *p);   /* the header's model object, borrowed */
-const json_t *kv_pipe_header(const struct kv_pipe *p);  /* the first input's whole header */
+/* What all inputs' headers tell, each entry once, and then options.entry; an array, borrowed. */
+const json_t *kv_pipe_history(const struct kv_pipe *p);
+const char *kv_pipe_name(const struct kv_pipe *p);      /* what messages call the input: "a.kv + b.kv" */
 
 /* KV_OK with *step borrowed until the next call, KV_END after the last.  Faults carry file, sequence, layer and
  * tensor. */

@@ -120,6 +120,11 @@ red ball. She wanted to play with it, but it was too high."* ]]
 	grep -q kv-prefill json
 	grep -q kv-decode json
 	kv-decode -n 4 --ignore-eos -o - p.kv >out2.kv
+	kv-score tova p.kv | kv-budget uniform -r 1 --only budget -o budget.kv
+	kv-decode -n 4 --ignore-eos -o - p.kv budget.kv | kv-show --json - >json # joined: the recipes of both, each entry once
+	for program in kv-prefill kv-score kv-budget kv-decode; do
+		[ "$(grep -o "\"program\": *\"$program\"" json | wc -l)" -eq 1 ]
+	done
 	tensor q.response 0 out.kv >a
 	tensor q.response 0 out2.kv >b
 	cmp a b
