@@ -32,6 +32,7 @@ enum kvk_type {
 	KVK_F16,
 	KVK_BF16,
 	KVK_I32,
+	KVK_U8,   /* masks: 0 or 1 */
 	KVK_Q4_0, /* GGUF block types: kvk_types[t].block elements share a block of kvk_types[t].bytes bytes */
 	KVK_Q4_1,
 	KVK_Q5_0,

@@ -7,6 +7,7 @@ const struct kvk_type_info kvk_types[KVK_N_TYPES] = {
 	[KVK_F16] = { "f16", 1, 2 },
 	[KVK_BF16] = { "bf16", 1, 2 },
 	[KVK_I32] = { "i32", 1, 4 },
+	[KVK_U8] = { "u8", 1, 1 },
 	[KVK_Q4_0] = { "q4_0", 32, 18 },
 	[KVK_Q4_1] = { "q4_1", 32, 20 },
 	[KVK_Q5_0] = { "q5_0", 32, 22 },

@@ -177,6 +177,7 @@ kv_tensor_get(const struct kv_tensor *t, size_t i)
 	case KVK_F16: return kv_f16_to_f32(((const uint16_t *)t->data)[i]);
 	case KVK_BF16: return kv_bf16_to_f32(((const uint16_t *)t->data)[i]);
 	case KVK_I32: return ((const int32_t *)t->data)[i];
+	case KVK_U8: return ((const uint8_t *)t->data)[i];
 	default: return NAN;
 	}
 }

@@ -63,7 +63,7 @@ enum kvk_type kv_type_find(const char *name);
 /* Bytes of n elements of a type, n a multiple of its block; false on overflow or a partial block. */
 bool kv_type_bytes(enum kvk_type type, size_t n, size_t *bytes);
 
-/* One element of a plain type as double (F32, F16, BF16, I32); for inspection, not for hot loops. */
+/* One element of a plain type as double (F32, F16, BF16, I32, U8); for inspection, not for hot loops. */
 double kv_tensor_get(const struct kv_tensor *t, size_t i);
 
 float kv_f16_to_f32(uint16_t h);

@@ -48,7 +48,7 @@ add_patterns(const struct kv_tensor *t, struct kv_stats *st, double *sum, struct
 bool
 kv_stats_can(const struct kv_tensor *t)
 {
-	return t->type == KVK_F32 || t->type == KVK_F16 || t->type == KVK_BF16 || t->type == KVK_I32;
+	return t->type < KVK_N_TYPES && kvk_types[t->type].block == 1;
 }
 
 int

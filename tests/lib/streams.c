@@ -142,6 +142,7 @@ write_tensor(struct kv_writer *w, const char *name, size_t sequence, int layer, 
 		{ "v", "kv_head token dim", KVK_F16 },
 		{ "score", "kv_head token", KVK_F32 },
 		{ "budget", "kv_head", KVK_I32 },
+		{ "protect", "kv_head token", KVK_U8 },
 		{ "x", "token", KVK_F32 },
 		{ "logits", "vocab", KVK_F32 },
 	};

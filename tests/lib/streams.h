@@ -25,13 +25,13 @@ struct sample {
 	size_t sequences, layers, tokens;
 	size_t behind;       /* tokens behind the prompt of `tokens` */
 	int token0;          /* first token id: other prompts, other numbers */
-	const char *tensors; /* per layer, of "k v score budget x"; NULL: "k v score" */
+	const char *tensors; /* per layer, of "k v score budget protect x"; NULL: "k v score" */
 	bool logits;         /* per sequence, after the layers */
 	bool layer_ends;
 	const char *fingerprint; /* of the model; NULL: "f00d" */
 	const char *id;          /* NULL: no id */
 };
-/* k, v f16 [kv_head 2][token][dim 4], score f32 [2][token], budget i32 [2], x f32 [token] without axes' names,
+/* k, v f16 [kv_head 2][token][dim 4], score f32 [2][token], budget i32 [2], protect u8 [2][token], x f32 [token] without axes' names,
  * logits f32 [10]. */
 void sample_write(const char *path, const struct sample *s);
 

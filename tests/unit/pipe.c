@@ -66,7 +66,7 @@ unchanged_streams_stay_the_same(void **state)
 {
 	static const struct sample samples[] = {
 		{ .sequences = 2, .layers = 2, .tokens = 5, .logits = true, .id = "first" },
-		{ .sequences = 1, .layers = 4, .tokens = 70, .tensors = "k x budget", .layer_ends = true },
+		{ .sequences = 1, .layers = 4, .tokens = 70, .tensors = "k x protect budget", .layer_ends = true },
 		{ .sequences = 3, .layers = 0, .tokens = 1 },
 		{ 0 },
 	};
@@ -109,7 +109,8 @@ steps_come_in_order(void **state)
 	sample_write(files[0], &s);
 	must(kv_pipe_open(&p, &o, &e), &e);
 	assert_int_equal(json_integer_value(json_object_get(kv_pipe_model(p), "layers")), 4);
-	assert_int_equal(json_integer_value(json_object_get(kv_pipe_header(p), "kvstream")), 1);
+	assert_int_equal(json_array_size(kv_pipe_history(p)), 1);
+	assert_non_null(strstr(kv_pipe_name(p), "in.kv"));
 	for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
 		must(kv_pipe_next(p, &step, &e), &e);
 		assert_int_equal(step->layer, layers[i]);
@@ -170,7 +171,7 @@ programs_change_steps(void **state)
 	files[0] = (char *)o.output;
 	o = (struct kv_pipe_options){ .files = files, .no_output = true };
 	must(kv_pipe_open(&p, &o, &e), &e);
-	assert_int_equal(json_array_size(json_object_get(kv_pipe_header(p), "history")), 2);
+	assert_int_equal(json_array_size(kv_pipe_history(p)), 2);
 	must(kv_pipe_next(p, &step, &e), &e);
 	assert_string_equal(json_string_value(json_object_get(step->seq->map, "note")), "x");
 	assert_string_equal(kv_step_at(step, 0)->name, "budget");

@@ -120,6 +120,7 @@ statistics_leave_out_what_is_not_finite(void **state)
 	static const uint16_t f16[] = { 0x3c00 /* 1 */, 0xc000 /* -2 */, 0x7e00 /* nan */, 0x0001 /* 2^-24 */,
 		0xfc00 /* -inf */ };
 	static const uint16_t bf16[] = { 0x3f80 /* 1 */, 0x4040 /* 3 */ };
+	static const uint8_t u8[] = { 1, 0, 3, 255, 1 };
 	size_t seven = 7, five = 5, two = 2, none = 0;
 	struct kv_tensor t;
 	struct kv_stats st;
@@ -138,6 +139,12 @@ statistics_leave_out_what_is_not_finite(void **state)
 	t.data = bf16;
 	assert_int_equal(kv_stats_of(&t, &st, NULL), KV_OK);
 	assert_true(st.min == 1 && st.max == 3 && st.mean == 2);
+	assert_int_equal(kv_tensor_init(&t, "x", 0, KVK_U8, "token", &five, NULL), KV_OK);
+	assert_int_equal(t.bytes, 5);
+	t.data = u8;
+	assert_true(kv_stats_can(&t));
+	assert_int_equal(kv_stats_of(&t, &st, NULL), KV_OK);
+	assert_true(st.min == 0 && st.max == 255 && st.mean == 52);
 	assert_int_equal(kv_tensor_init(&t, "x", 0, KVK_F32, "token", &none, NULL), KV_OK);
 	assert_int_equal(kv_stats_of(&t, &st, NULL), KV_OK);
 	assert_true(isnan(st.min) && isnan(st.mean) && isnan(st.max));
