@@ -314,9 +314,9 @@ load_layer(struct run *r, const struct kv_step *s, struct kv_err *e)
 		rc = kv_fail(e, KV_EFORMAT, "next position %zu here, %zu in the layers before", x.next_position,
 		    r->next_position);
 	else
-		rc = kv_cache_set(r->cache, r->layers, x.k->data, x.v->data, x.offset, e);
+		rc = kv_cache_set(r->cache, r->layers, x.H, x.k->data, x.v->data, x.offset, e);
 	r->next_position = x.next_position;
-	r->entries += x.offset[c->Hkv];
+	r->entries += x.offset[x.H];
 	r->layers++;
 done:
 	kv_layer_cache_fini(&x);

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "lib/model/forward.h"
+
 /* The exponent is all ones in what is infinite or no number. */
 static bool
 all_finite(const struct kv_tensor *t)
@@ -34,6 +36,14 @@ expect_finite(const struct kv_tensor *t, struct kv_err *e)
 	    t->name, t->type_name);
 }
 
+static int
+take_heads(struct kv_layer_cache *x, size_t H, struct kv_err *e)
+{
+	x->H = H;
+	x->offset = kv_alloc(H + 1, sizeof *x->offset, e);
+	return x->offset != NULL ? KV_OK : KV_EMEM;
+}
+
 /* Head after head of the same length T. */
 static int
 read_whole(struct kv_layer_cache *x, const struct kv_sequence *seq, const struct kv_config *c, struct kv_err *e)
@@ -42,7 +52,8 @@ read_whole(struct kv_layer_cache *x, const struct kv_sequence *seq, const struct
 	int rc;
 
 	if ((rc = kv_tensor_expect(x->k, KVK_N_TYPES, "kv_head token dim", shape, e)) < 0 ||
-	    (rc = kv_tensor_expect(x->v, x->k->type, "kv_head token dim", shape, e)) < 0)
+	    (rc = kv_tensor_expect(x->v, x->k->type, "kv_head token dim", shape, e)) < 0 ||
+	    (rc = take_heads(x, c->Hkv, e)) < 0)
 		return rc;
 	for (size_t g = 0; g <= c->Hkv; g++)
 		x->offset[g] = g * seq->T;
@@ -50,32 +61,46 @@ read_whole(struct kv_layer_cache *x, const struct kv_sequence *seq, const struct
 	return KV_OK;
 }
 
+/* One number per head and one behind the last: says how many heads there are. */
 static int
-read_offset(struct kv_layer_cache *x, const struct kv_tensor *offset, size_t Hkv, size_t entries, struct kv_err *e)
+read_offset(struct kv_layer_cache *x, const struct kv_tensor *offset, const struct kv_config *c, size_t entries,
+    struct kv_err *e)
 {
 	const int32_t *o = offset->data;
+	size_t any = KV_ANY, H;
+	int rc;
 
-	for (size_t g = 0; g <= Hkv; g++) {
-		if (o[g] < (g > 0 ? o[g - 1] : 0) || (g == 0 && o[0] != 0))
+	if ((rc = kv_tensor_expect(offset, KVK_I32, "bound", &any, e)) < 0)
+		return rc;
+	H = offset->shape[0] > 0 ? offset->shape[0] - 1 : 0;
+	if (!kv_cache_fits(c, H))
+		return kv_fail(e, KV_ESHAPE,
+		    "offset has %zu bounds, expected %zu (a head of entries per KV head) or %zu "
+		    "(per query head)",
+		    offset->shape[0], c->Hkv + 1, c->Hq + 1);
+	if ((rc = take_heads(x, H, e)) < 0)
+		return rc;
+	for (size_t h = 0; h <= H; h++) {
+		if (o[h] < (h > 0 ? o[h - 1] : 0) || (h == 0 && o[0] != 0))
 			return kv_fail(
-			    e, KV_EFORMAT, "offset %zu is %d, expected 0 and then ascending numbers", g, (int)o[g]);
-		x->offset[g] = (size_t)o[g];
+			    e, KV_EFORMAT, "offset %zu is %d, expected 0 and then ascending numbers", h, (int)o[h]);
+		x->offset[h] = (size_t)o[h];
 	}
-	if (x->offset[Hkv] != entries)
-		return kv_fail(e, KV_ESHAPE, "offset ends at %zu, k has %zu entries", x->offset[Hkv], entries);
+	if (x->offset[H] != entries)
+		return kv_fail(e, KV_ESHAPE, "offset ends at %zu, k has %zu entries", x->offset[H], entries);
 	return KV_OK;
 }
 
 static int
-check_index(const struct kv_layer_cache *x, const struct kv_tensor *index, size_t Hkv, struct kv_err *e)
+check_index(const struct kv_layer_cache *x, const struct kv_tensor *index, struct kv_err *e)
 {
 	const int32_t *p = index->data;
 
-	for (size_t g = 0; g < Hkv; g++)
-		for (size_t i = x->offset[g]; i < x->offset[g + 1]; i++)
-			if (p[i] < 0 || (size_t)p[i] >= x->next_position || (i > x->offset[g] && p[i] <= p[i - 1]))
+	for (size_t h = 0; h < x->H; h++)
+		for (size_t i = x->offset[h]; i < x->offset[h + 1]; i++)
+			if (p[i] < 0 || (size_t)p[i] >= x->next_position || (i > x->offset[h] && p[i] <= p[i - 1]))
 				return kv_fail(e, KV_EFORMAT,
-				    "index of head %zu: %d is no ascending position below %zu", g, (int)p[i],
+				    "index of head %zu: %d is no ascending position below %zu", h, (int)p[i],
 				    x->next_position);
 	return KV_OK;
 }
@@ -84,7 +109,7 @@ static int
 read_evicted(struct kv_layer_cache *x, const struct kv_step *s, const struct kv_config *c, struct kv_err *e)
 {
 	const struct kv_tensor *index = kv_step_find(s, "index"), *offset = kv_step_find(s, "offset");
-	size_t entries = x->k->shape[0], bounds = c->Hkv + 1, shape[2] = { entries, c->D };
+	size_t entries = x->k->shape[0], shape[2] = { entries, c->D };
 	const json_t *next;
 	int rc;
 
@@ -93,17 +118,16 @@ read_evicted(struct kv_layer_cache *x, const struct kv_step *s, const struct kv_
 		    e, KV_EFORMAT, "%s is missing beside k: where do the entries belong?", index ? "offset" : "index");
 	if ((rc = kv_tensor_expect(x->k, KVK_N_TYPES, "entry dim", shape, e)) < 0 ||
 	    (rc = kv_tensor_expect(x->v, x->k->type, "entry dim", shape, e)) < 0 ||
-	    (rc = kv_tensor_expect(index, KVK_I32, "entry", &entries, e)) < 0 ||
-	    (rc = kv_tensor_expect(offset, KVK_I32, "bound", &bounds, e)) < 0)
+	    (rc = kv_tensor_expect(index, KVK_I32, "entry", &entries, e)) < 0)
 		return rc;
 	next = json_object_get(index->attrs, "next_position");
 	if (!json_is_integer(next) || json_integer_value(next) < 0 || json_integer_value(next) > INT32_MAX)
 		return kv_fail(e, KV_EFORMAT, "index does not say its next_position");
 	x->next_position = (size_t)json_integer_value(next);
 	x->evicted = true;
-	if ((rc = read_offset(x, offset, c->Hkv, entries, e)) < 0)
+	if ((rc = read_offset(x, offset, c, entries, e)) < 0)
 		return rc;
-	return check_index(x, index, c->Hkv, e);
+	return check_index(x, index, e);
 }
 
 int
@@ -115,8 +139,6 @@ kv_layer_cache_read(struct kv_layer_cache *x, const struct kv_step *s, const str
 	if (x->k == NULL || x->v == NULL)
 		return kv_fail(e, KV_EFORMAT, "no %s: kv-prefill writes it, --only or --drop may have left it out",
 		    x->k ? "v" : "k");
-	if ((x->offset = kv_alloc(c->Hkv + 1, sizeof *x->offset, e)) == NULL)
-		return KV_EMEM;
 	rc = x->k->n_axes == 2 ? read_evicted(x, s, c, e) : read_whole(x, s->seq, c, e);
 	if (rc == KV_OK && (rc = expect_finite(x->k, e)) == KV_OK)
 		rc = expect_finite(x->v, e);

@@ -9,7 +9,8 @@
 
 struct kv_layer_cache {
 	const struct kv_tensor *k, *v; /* [kv_head][token][dim] or [entry][dim]; borrowed from the step */
-	size_t *offset;                /* [Hkv + 1] owned; head g has entries offset[g] .. offset[g+1]-1 */
+	size_t H;                      /* heads: the model's KV heads or, after an eviction per query head, more */
+	size_t *offset;                /* [H + 1] owned; head h has entries offset[h] .. offset[h+1]-1 */
 	size_t next_position;          /* true position of the next token */
 	bool evicted;
 };

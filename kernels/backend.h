@@ -23,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define KVK_ABI      1  /* raised with every change of the table */
+#define KVK_ABI      2  /* raised with every change of the table */
 #define KVK_ROW_TILE 64 /* rows; see Conventions */
 
 /* Element types: of tensors in a stream (the first ones) and of weights in a model file (all but I32). */
@@ -72,12 +72,13 @@ struct kvk_rope {
 };
 
 /* A cache whose heads hold different numbers of entries.  Head g's entries are rows start[g] .. start[g] + len[g] - 1 of
- * k and v [*][D]. */
+ * k and v [*][D].  It has H heads, of which Hq is a multiple: query head h reads head h / (Hq/H).  H is Hkv, or more when
+ * query heads have entries of their own. */
 struct kvk_ragged {
 	void *k, *v;
 	enum kvk_type type; /* F32, F16 or BF16, of both */
-	size_t Hkv, D;
-	const size_t *start, *len; /* [Hkv] */
+	size_t H, D;
+	const size_t *start, *len; /* [H] */
 };
 
 enum kvk_reduce { KVK_MEAN, KVK_SUM, KVK_MAX };

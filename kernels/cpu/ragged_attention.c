@@ -17,7 +17,7 @@
 struct job {
 	const float *q;
 	const size_t *q_at;
-	size_t n, G, D, Dv; /* G query heads per KV head; Dv: D rounded up to whole vectors */
+	size_t n, G, D, Dv; /* G query heads per head of the cache; Dv: D rounded up to whole vectors */
 	const struct kvk_ragged *cache;
 	float scale;
 	float *y;
@@ -152,7 +152,7 @@ attend(const struct job *j, size_t g, size_t i0, size_t rows, const struct tile 
 		cpu_product(t->s, BLOCK, v, Dv, R, kb, Dv, t->o, Dv, true);
 	}
 	for (size_t r = 0; r < R; r++) {
-		float *y = j->y + ((i0 + r % rows) * j->G * j->cache->Hkv + g * j->G + r / rows) * D;
+		float *y = j->y + ((i0 + r % rows) * j->G * j->cache->H + g * j->G + r / rows) * D;
 
 		for (size_t d = 0; d < D; d++)
 			y[d] = t->o[r * Dv + d] / t->l[r] + 0.0f; /* + 0: a masked block may turn -0 to +0 */
@@ -164,9 +164,9 @@ check(struct kvk_dev *dev, const struct kvk_ragged *c, size_t n, size_t Hq)
 {
 	if (!cpu_is_float(c->type))
 		return cpu_fail(dev, CPU_ETYPE, "attention: a cache is of type f32, f16 or bf16");
-	if (c->Hkv == 0 || Hq % c->Hkv != 0)
-		return cpu_fail(dev, CPU_ESHAPE, "attention: %zu query heads cannot share %zu KV heads", Hq, c->Hkv);
-	for (size_t g = 0; g < c->Hkv; g++)
+	if (c->H == 0 || Hq % c->H != 0)
+		return cpu_fail(dev, CPU_ESHAPE, "attention: %zu query heads cannot share a cache of %zu heads", Hq, c->H);
+	for (size_t g = 0; g < c->H; g++)
 		if (c->len[g] < n)
 			return cpu_fail(dev, CPU_ESHAPE,
 			    "attention: head %zu has %zu entries, fewer than the %zu new rows", g, c->len[g], n);
@@ -184,7 +184,7 @@ cpu_attention(struct kvk_dev *dev, const float *q, const size_t *q_at, size_t n,
 
 	if ((rc = check(dev, cache, n, Hq)) != 0 || n == 0 || Hq == 0)
 		return rc;
-	j.G = Hq / cache->Hkv;
+	j.G = Hq / cache->H;
 	j.Dv = (j.D + 7) / 8 * 8;
 	j.rows_per_head = j.G < ROWS ? ROWS / j.G : 1;
 	if (j.rows_per_head > n)
@@ -197,10 +197,10 @@ cpu_attention(struct kvk_dev *dev, const float *q, const size_t *q_at, size_t n,
 		const struct tile t = tile_at(&j, scratch + (size_t)omp_get_thread_num() * stride);
 
 #pragma omp for schedule(dynamic, 1)
-		for (size_t u = 0; u < tiles * cache->Hkv; u++) { /* the last rows see most: they begin */
-			const size_t i0 = (tiles - 1 - u / cache->Hkv) * j.rows_per_head;
+		for (size_t u = 0; u < tiles * cache->H; u++) { /* the last rows see most: they begin */
+			const size_t i0 = (tiles - 1 - u / cache->H) * j.rows_per_head;
 
-			attend(&j, u % cache->Hkv, i0, n - i0 < j.rows_per_head ? n - i0 : j.rows_per_head, &t);
+			attend(&j, u % cache->H, i0, n - i0 < j.rows_per_head ? n - i0 : j.rows_per_head, &t);
 		}
 	}
 	return 0;

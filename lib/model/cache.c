@@ -1,33 +1,40 @@
 /* SPDX-License-Identifier: MIT
- * A cache for decoding, every KV head with entries of its own, and the tokens that are appended to it. */
+ * A cache for decoding, every head with entries of its own, and the tokens that are appended to it. */
 #include <stdlib.h>
 
 #include "lib/buf.h"
 #include "lib/model/engine.h"
 #include "lib/tensor.h"
 
-/* One layer: head g's entries are rows start[g] .. start[g] + len[g] - 1 of k and v [rows][D]; `room` more fit behind
+/* One layer: head h's entries are rows start[h] .. start[h] + len[h] - 1 of k and v [rows][D]; `room` more fit behind
  * them. */
 struct layer {
-	void *k, *v; /* device */
+	void *k, *v; /* device; NULL until the layer is loaded or extended */
 	size_t rows;
-	size_t *start, *len; /* [Hkv] */
+	size_t H;            /* 0 as long as k is NULL */
+	size_t *start, *len; /* [H], room for Hq */
 	size_t room;
 };
 
 struct kv_cache {
 	struct kv_engine *x; /* borrowed */
 	enum kvk_type type;
-	size_t room; /* tokens, as asked for */
-	size_t next; /* position of the next token */
+	size_t room;          /* tokens, as asked for */
+	size_t next;          /* position of the next token */
 	struct layer *layers; /* [L] */
-	size_t *heads;        /* [L][2][Hkv]: owner of every start and len */
+	size_t *heads;        /* [L][2][Hq]: owner of every start and len */
 };
 
 static const struct kv_config *
 config(const struct kv_cache *c)
 {
 	return &c->x->m->cfg;
+}
+
+bool
+kv_cache_fits(const struct kv_config *c, size_t H)
+{
+	return H > 0 && H % c->Hkv == 0 && c->Hq % H == 0;
 }
 
 int
@@ -44,14 +51,14 @@ kv_cache_new(struct kv_cache **out, struct kv_engine *x, enum kvk_type type, siz
 		return KV_EMEM;
 	*c = (struct kv_cache){ .x = x, .type = type, .room = room };
 	c->layers = kv_alloc(cfg->L, sizeof *c->layers, e);
-	c->heads = kv_alloc(2 * cfg->L * cfg->Hkv, sizeof *c->heads, e);
+	c->heads = kv_alloc(2 * cfg->L * cfg->Hq, sizeof *c->heads, e);
 	if (c->layers == NULL || c->heads == NULL) {
 		kv_cache_free(c);
 		return KV_EMEM;
 	}
 	for (size_t l = 0; l < cfg->L; l++) {
-		c->layers[l].start = c->heads + 2 * l * cfg->Hkv;
-		c->layers[l].len = c->layers[l].start + cfg->Hkv;
+		c->layers[l].start = c->heads + 2 * l * cfg->Hq;
+		c->layers[l].len = c->layers[l].start + cfg->Hq;
 	}
 	*out = c;
 	return KV_OK;
@@ -63,7 +70,7 @@ free_entries(const struct kv_cache *c, struct layer *y)
 	kv_device_free(c->x->d, y->v);
 	kv_device_free(c->x->d, y->k);
 	y->k = y->v = NULL;
-	y->rows = 0;
+	y->rows = y->H = 0;
 }
 
 void
@@ -78,18 +85,20 @@ kv_cache_free(struct kv_cache *c)
 	free(c);
 }
 
-/* Memory for n entries in all and the room behind every head; what was there is lost. */
+/* Memory for n entries of H heads in all and the room behind every head; what was there is lost. */
 static int
-reserve(struct kv_cache *c, struct layer *y, size_t n, struct kv_err *e)
+reserve(struct kv_cache *c, struct layer *y, size_t H, size_t n, struct kv_err *e)
 {
 	size_t rows, elements;
 
-	if (!kv_mul(config(c)->Hkv, c->room, &rows) || __builtin_add_overflow(rows, n, &rows) ||
+	if (!kv_mul(H, c->room, &rows) || __builtin_add_overflow(rows, n, &rows) ||
 	    !kv_mul(rows, config(c)->D, &elements))
 		return kv_no_memory(e, SIZE_MAX);
 	y->room = c->room;
-	if (rows <= y->rows && y->k != NULL)
+	if (rows <= y->rows && y->k != NULL) {
+		y->H = H;
 		return KV_OK;
+	}
 	free_entries(c, y);
 	y->k = kv_device_alloc(c->x->d, elements, kvk_types[c->type].bytes, e);
 	y->v = kv_device_alloc(c->x->d, elements, kvk_types[c->type].bytes, e);
@@ -98,26 +107,28 @@ reserve(struct kv_cache *c, struct layer *y, size_t n, struct kv_err *e)
 		return KV_EMEM;
 	}
 	y->rows = rows;
+	y->H = H;
 	return KV_OK;
 }
 
 static int
-put_head(struct kv_cache *c, struct layer *y, size_t g, const void *k, const void *v, const size_t *offset,
-    struct kv_err *e)
+put_head(
+    struct kv_cache *c, struct layer *y, size_t h, const void *k, const void *v, const size_t *offset, struct kv_err *e)
 {
 	const struct kv_device *d = c->x->d;
-	size_t row = config(c)->D * kvk_types[c->type].bytes, bytes = y->len[g] * row;
+	size_t row = config(c)->D * kvk_types[c->type].bytes, bytes = y->len[h] * row;
 	int status;
 
 	if (bytes == 0)
 		return KV_OK;
-	status = d->op->put(d->dev, (char *)y->k + y->start[g] * row, (const char *)k + offset[g] * row, bytes) ||
-	    d->op->put(d->dev, (char *)y->v + y->start[g] * row, (const char *)v + offset[g] * row, bytes);
+	status = d->op->put(d->dev, (char *)y->k + y->start[h] * row, (const char *)k + offset[h] * row, bytes) ||
+		 d->op->put(d->dev, (char *)y->v + y->start[h] * row, (const char *)v + offset[h] * row, bytes);
 	return kv_device_check(d, status, "cache entries", e);
 }
 
 int
-kv_cache_set(struct kv_cache *c, size_t layer, const void *k, const void *v, const size_t *offset, struct kv_err *e)
+kv_cache_set(
+    struct kv_cache *c, size_t layer, size_t H, const void *k, const void *v, const size_t *offset, struct kv_err *e)
 {
 	const struct kv_config *cfg = config(c);
 	struct layer *y;
@@ -125,17 +136,21 @@ kv_cache_set(struct kv_cache *c, size_t layer, const void *k, const void *v, con
 
 	if (layer >= cfg->L)
 		return kv_fail(e, KV_EARG, "layer %zu: the model has %zu layers", layer, cfg->L);
-	for (size_t g = 0; g < cfg->Hkv; g++)
-		if (offset[g] > offset[g + 1])
-			return kv_fail(e, KV_ESHAPE, "layer %zu: the offset of KV head %zu descends from %zu to %zu",
-			    layer, g, offset[g], offset[g + 1]);
+	if (!kv_cache_fits(cfg, H))
+		return kv_fail(e, KV_ESHAPE,
+		    "layer %zu: %zu heads of entries do not fit %zu KV heads and %zu query heads", layer, H, cfg->Hkv,
+		    cfg->Hq);
+	for (size_t h = 0; h < H; h++)
+		if (offset[h] > offset[h + 1])
+			return kv_fail(e, KV_ESHAPE, "layer %zu: the offset of head %zu descends from %zu to %zu",
+			    layer, h, offset[h], offset[h + 1]);
 	y = &c->layers[layer];
-	if ((rc = reserve(c, y, offset[cfg->Hkv] - offset[0], e)) < 0)
+	if ((rc = reserve(c, y, H, offset[H] - offset[0], e)) < 0)
 		return kv_where(e, "layer %zu", layer);
-	for (size_t g = 0; g < cfg->Hkv; g++) {
-		y->start[g] = offset[g] - offset[0] + g * c->room;
-		y->len[g] = offset[g + 1] - offset[g];
-		if ((rc = put_head(c, y, g, k, v, offset, e)) < 0)
+	for (size_t h = 0; h < H; h++) {
+		y->start[h] = offset[h] - offset[0] + h * c->room;
+		y->len[h] = offset[h + 1] - offset[h];
+		if ((rc = put_head(c, y, h, k, v, offset, e)) < 0)
 			return kv_where(e, "layer %zu", layer);
 	}
 	return KV_OK;
@@ -160,8 +175,8 @@ kv_cache_bytes(const struct kv_cache *c)
 	size_t entries = 0;
 
 	for (size_t l = 0; l < cfg->L; l++)
-		for (size_t g = 0; g < cfg->Hkv; g++)
-			entries += c->layers[l].len[g];
+		for (size_t h = 0; h < c->layers[l].H; h++)
+			entries += c->layers[l].len[h];
 	return 2 * entries * cfg->D * kvk_types[c->type].bytes;
 }
 
@@ -201,10 +216,12 @@ prepare(struct kv_cache *c, struct kv_rows *rows, size_t n, struct kv_err *e)
 
 		if (y->k != NULL)
 			continue;
-		if ((rc = reserve(c, y, 0, e)) < 0)
+		if ((rc = reserve(c, y, cfg->Hkv, 0, e)) < 0)
 			return rc;
-		for (size_t g = 0; g < cfg->Hkv; g++)
-			y->start[g] = g * c->room;
+		for (size_t h = 0; h < y->H; h++) {
+			y->start[h] = h * c->room;
+			y->len[h] = 0;
+		}
 	}
 	return KV_OK;
 }
@@ -221,8 +238,9 @@ run_layers(struct kv_cache *c, const struct kv_rows *rows, const int32_t *tokens
 		rc = kv_rows_finite(c->x, rows, 0, -1, e);
 	for (size_t l = 0; l < cfg->L && rc == KV_OK; l++) {
 		struct layer *y = &c->layers[l];
-		struct kvk_ragged kv = { .k = y->k, .v = y->v, .type = c->type, .Hkv = cfg->Hkv, .D = cfg->D,
-			.start = y->start, .len = y->len };
+		struct kvk_ragged kv = {
+			.k = y->k, .v = y->v, .type = c->type, .H = y->H, .D = cfg->D, .start = y->start, .len = y->len
+		};
 		struct kv_layer_view view = { .layer = l, .n = rows->n, .stride = rows->n, .q = rows->q };
 
 		rc = kv_rows_layer(c->x, &c->x->resident[l], l, rows, &kv, y->len, e);
@@ -242,8 +260,8 @@ name_culprit(struct kv_cache *c, const struct kv_rows *rows, const int32_t *toke
 	int rc;
 
 	for (size_t l = 0; l < cfg->L; l++)
-		for (size_t g = 0; g < cfg->Hkv; g++)
-			c->layers[l].len[g] -= rows->n;
+		for (size_t h = 0; h < c->layers[l].H; h++)
+			c->layers[l].len[h] -= rows->n;
 	rc = run_layers(c, rows, tokens, NULL, true, e);
 	return rc < 0 ? rc : KV_EFAIL;
 }

@@ -214,7 +214,7 @@ kv_engine_new(struct kv_engine **out, const struct kv_model *m, const struct kv_
 	x->m = m;
 	x->d = d;
 	x->vector = kv_alloc(c->L * KV_N_ROLES, sizeof *x->vector, e);
-	x->k_at = kv_alloc(c->Hkv, sizeof *x->k_at, e);
+	x->k_at = kv_alloc(c->Hq, sizeof *x->k_at, e);
 	x->q_at = kv_alloc(c->Hq, sizeof *x->q_at, e);
 	x->host_rows = kv_alloc(c->d, KVK_ROW_TILE * sizeof *x->host_rows, e);
 	rc = x->vector == NULL || x->k_at == NULL || x->q_at == NULL || x->host_rows == NULL ? KV_EMEM : KV_OK;

@@ -44,9 +44,8 @@ struct kv_engine {
 		float *p;
 		size_t floats;
 	} work[KV_N_WORK];
-	size_t *k_at;     /* host [Hkv] row numbers for one kernel call */
-	size_t *q_at;     /* host [Hq] */
-	float *host_rows; /* host [KVK_ROW_TILE][d] */
+	size_t *k_at, *q_at; /* host [Hq] row numbers for one kernel call */
+	float *host_rows;    /* host [KVK_ROW_TILE][d] */
 };
 
 /* At least a * b floats of working memory, contents undefined; NULL with the fault recorded. */
@@ -70,9 +69,10 @@ struct kv_rows {
 /* Token embeddings into rows->x.  Fails: KV_EARG (an id outside the vocabulary). */
 int kv_rows_embed(struct kv_engine *x, const struct kv_rows *rows, const int32_t *tokens, struct kv_err *e);
 
-/* Run the rows through one layer.  `cache` holds the entries before them; theirs are appended to every head (len
- * grows by n, the room is the caller's care), and row i attends to all entries up to its own.  Rows behind others
- * never change these. */
+/* Run the rows through one layer.  `cache`, of a number of heads that kv_cache_fits(), holds the entries before them;
+ * theirs are appended to every head, to all that belong to the same KV head alike (len grows by n, the room is the
+ * caller's care), and row i attends to all entries up to its own.  Rows behind others never
+ * change these. */
 int kv_rows_layer(struct kv_engine *x, const struct kv_layer_weights *w, size_t layer, const struct kv_rows *rows,
     const struct kvk_ragged *cache, size_t *len, struct kv_err *e);
 

@@ -42,7 +42,7 @@ struct chunk {
 	float *norm, *heads; /* working memory, see enum kv_work */
 	float *gate, *up;
 	float *q;                       /* [*][D], head h's rows from q_at[h] on */
-	const size_t *q_at, *k_at;      /* [Hq], [Hkv] */
+	const size_t *q_at, *k_at;      /* [Hq], [copies][Hkv]: a cache of H heads holds H / Hkv copies */
 	const struct kvk_ragged *cache; /* with the chunk's entries counted */
 };
 
@@ -55,18 +55,28 @@ product(struct kv_engine *x, const struct chunk *c, enum kv_role role, const flo
 	return x->d->op->linear(x->d->dev, c->w->w[role], in, c->n, bias, add, y);
 }
 
+/* Where the heads of a product go: row i of head h to row at[h] + i of y [*][D], in each of the copies. */
+struct heads_to {
+	void *y;
+	enum kvk_type type;
+	size_t copies;
+	const size_t *at; /* [copies][H] */
+};
+
 /* One of q, k, v: product, bias, norm per head, rotation, split into heads.  Returns the backend's status. */
 static int
 project(struct kv_engine *x, const struct chunk *c, enum kv_role w, enum kv_role bias, const float *norm,
-    const struct kvk_rope *rope, void *y, enum kvk_type type, const size_t *at)
+    const struct kvk_rope *rope, struct heads_to to)
 {
+	const struct kvk_backend *op = x->d->op;
 	const struct kv_config *cfg = &x->m->cfg;
 	size_t H = w == KV_Q ? cfg->Hq : cfg->Hkv;
 	int status = product(x, c, w, c->norm, vector_of(x, c->layer, bias), false, c->heads);
 
-	if (status != 0)
-		return status;
-	return x->d->op->heads(x->d->dev, c->heads, c->n, H, cfg->D, norm, cfg->rms_eps, rope, c->pos, y, type, at);
+	for (size_t i = 0; i < to.copies && status == 0; i++)
+		status = op->heads(x->d->dev, c->heads, c->n, H, cfg->D, norm, cfg->rms_eps, rope, c->pos, to.y,
+		    to.type, to.at + i * H);
+	return status;
 }
 
 /* x += O attention(norm(x)) */
@@ -78,11 +88,13 @@ attend(struct kv_engine *x, const struct chunk *c)
 	const struct kv_config *cfg = &x->m->cfg;
 	const struct kvk_ragged *kv = c->cache;
 	const float *q_norm = vector_of(x, c->layer, KV_Q_NORM), *k_norm = vector_of(x, c->layer, KV_K_NORM);
+	const struct heads_to q = { c->q, KVK_F32, 1, c->q_at };
+	const struct heads_to k = { kv->k, kv->type, kv->H / cfg->Hkv, c->k_at };
+	const struct heads_to v = { kv->v, kv->type, kv->H / cfg->Hkv, c->k_at };
 
 	return op->rms_norm(dev, c->x, vector_of(x, c->layer, KV_ATTN_NORM), cfg->rms_eps, c->n, cfg->d, c->norm) ||
-	       project(x, c, KV_Q, KV_Q_BIAS, q_norm, &x->rope, c->q, KVK_F32, c->q_at) ||
-	       project(x, c, KV_K, KV_K_BIAS, k_norm, &x->rope, kv->k, kv->type, c->k_at) ||
-	       project(x, c, KV_V, KV_V_BIAS, NULL, NULL, kv->v, kv->type, c->k_at) ||
+	       project(x, c, KV_Q, KV_Q_BIAS, q_norm, &x->rope, q) ||
+	       project(x, c, KV_K, KV_K_BIAS, k_norm, &x->rope, k) || project(x, c, KV_V, KV_V_BIAS, NULL, NULL, v) ||
 	       op->attention(dev, c->q, c->q_at, c->n, cfg->Hq, kv, cfg->scale, c->heads) ||
 	       product(x, c, KV_O, c->heads, NULL, true, c->x);
 }
@@ -116,24 +128,33 @@ chunk_memory(struct kv_engine *x, struct chunk *c, size_t n, struct kv_err *e)
 	return KV_OK;
 }
 
+/* Rows at .. at + n - 1 of all: where their queries, keys and values go; the cache counts their entries. */
+static void
+place_chunk(struct kv_engine *x, struct chunk *c, const struct kv_rows *rows, size_t at, size_t n, size_t *len)
+{
+	const struct kv_config *cfg = &x->m->cfg;
+	size_t copies = c->cache->H / cfg->Hkv;
+
+	c->n = n;
+	c->pos = rows->pos + at;
+	c->x = rows->x + at * cfg->d;
+	for (size_t h = 0; h < cfg->Hq; h++)
+		x->q_at[h] = h * rows->n + at;
+	for (size_t h = 0; h < c->cache->H; h++) {
+		x->k_at[h % copies * cfg->Hkv + h / copies] = c->cache->start[h] + len[h];
+		len[h] += n;
+	}
+}
+
 int
 kv_rows_layer(struct kv_engine *x, const struct kv_layer_weights *w, size_t layer, const struct kv_rows *rows,
     const struct kvk_ragged *cache, size_t *len, struct kv_err *e)
 {
-	const struct kv_config *cfg = &x->m->cfg;
 	struct chunk c = { .w = w, .layer = layer, .q = rows->q, .q_at = x->q_at, .k_at = x->k_at, .cache = cache };
 	int rc = chunk_memory(x, &c, least(rows->n, KV_CHUNK_ROWS), e);
 
 	for (size_t at = 0; at < rows->n && rc == KV_OK; at += c.n) {
-		c.n = least(rows->n - at, KV_CHUNK_ROWS);
-		c.pos = rows->pos + at;
-		c.x = rows->x + at * cfg->d;
-		for (size_t h = 0; h < cfg->Hq; h++)
-			x->q_at[h] = h * rows->n + at;
-		for (size_t g = 0; g < cfg->Hkv; g++) {
-			x->k_at[g] = cache->start[g] + len[g];
-			len[g] += c.n;
-		}
+		place_chunk(x, &c, rows, at, least(rows->n - at, KV_CHUNK_ROWS), len);
 		if ((rc = kv_device_check(x->d, attend(x, &c), "attention", e)) == KV_OK)
 			rc = kv_device_check(x->d, feed_forward(x, &c), "feed-forward", e);
 	}

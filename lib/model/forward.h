@@ -57,19 +57,22 @@ struct kv_prefill_input {
 int kv_prefill(
     struct kv_engine *x, const struct kv_prefill_input *in, kv_layer_fn fn, void *ctx, float *logits, struct kv_err *e);
 
-/* A cache for decoding: per layer and KV head its own number of entries. */
+/* A cache for decoding: per layer and head its own number of entries. */
 struct kv_cache;
+
+/* May a cache have H heads?  One per KV head, one per query head, or a number between that both divide evenly: query
+ * heads that share a KV head can keep entries of their own. */
+bool kv_cache_fits(const struct kv_config *c, size_t H);
 
 /* An empty cache at position 0.  type: F32, F16 or BF16, as stored.  `room`: tokens that will be appended at most.
  * Keeps the engine borrowed.  Fails: KV_EARG (type), KV_EMEM. */
 int kv_cache_new(struct kv_cache **out, struct kv_engine *x, enum kvk_type type, size_t room, struct kv_err *e);
 void kv_cache_free(struct kv_cache *c);
-/* Load one layer: k, v [offset[Hkv]][D] of the cache's type on the host, head g's entries from
- * offset[g] to offset[g+1]-1.  Replaces what the layer held; its room is whole again.
- * Fails: KV_EARG (layer), KV_ESHAPE (offsets
- * descend), KV_EMEM, KV_EDEV. */
+/* Load one layer of H heads: k, v [offset[H]][D] of the cache's type on the host, head h's entries from offset[h] to
+ * offset[h+1]-1.  Replaces what the layer held; its room is whole again.
+ * Fails: KV_EARG (layer), KV_ESHAPE (H does not fit, offsets descend), KV_EMEM, KV_EDEV. */
 int kv_cache_set(
-    struct kv_cache *c, size_t layer, const void *k, const void *v, const size_t *offset, struct kv_err *e);
+    struct kv_cache *c, size_t layer, size_t H, const void *k, const void *v, const size_t *offset, struct kv_err *e);
 /* True position of the next token; not derivable from entry counts. */
 void kv_cache_seek(struct kv_cache *c, size_t next_position);
 size_t kv_cache_position(const struct kv_cache *c);

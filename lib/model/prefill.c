@@ -44,7 +44,7 @@ take_memory(struct prefill *p, const struct kv_prefill_input *in, struct kv_err 
 	p->len = p->start + c->Hkv;
 	for (size_t g = 0; g < c->Hkv; g++)
 		p->start[g] = g * n;
-	p->cache = (struct kvk_ragged){ .type = KVK_F32, .Hkv = c->Hkv, .D = c->D, .start = p->start, .len = p->len };
+	p->cache = (struct kvk_ragged){ .type = KVK_F32, .H = c->Hkv, .D = c->D, .start = p->start, .len = p->len };
 	p->prompt = (struct kv_rows){ .n = in->T };
 	p->behind = (struct kv_rows){ .n = in->n_behind, .pos = in->T };
 	if ((p->prompt.x = kv_engine_work(p->x, KV_WORK_X, n, c->d, e)) == NULL ||
@@ -102,7 +102,7 @@ run_layer(struct prefill *p, size_t layer, struct kv_err *e)
 
 	if (rc < 0)
 		return rc;
-	for (size_t g = 0; g < p->cache.Hkv; g++)
+	for (size_t g = 0; g < p->cache.H; g++)
 		p->len[g] = 0;
 	rc = kv_rows_layer(p->x, &w, layer, &p->prompt, &p->cache, p->len, e);
 	if (rc == KV_OK)

@@ -11,8 +11,8 @@
 #include "tests/lib/kernels.h"
 
 struct sizes {
-	size_t n, past[3]; /* new rows; entries before them, per head: the first Hkv count */
-	size_t G, Hkv, D;
+	size_t n, past[3]; /* new rows; entries before them, per head: the first H count */
+	size_t G, H, D;
 	enum kvk_type type;
 };
 
@@ -30,8 +30,8 @@ set_up(struct setup *s, struct sizes z)
 {
 	size_t entries = 0;
 
-	*s = (struct setup){ .z = z, .Hq = z.G * z.Hkv };
-	for (size_t g = 0; g < z.Hkv; g++) {
+	*s = (struct setup){ .z = z, .Hq = z.G * z.H };
+	for (size_t g = 0; g < z.H; g++) {
 		s->start[g] = entries;
 		s->len[g] = z.past[g] + z.n;
 		entries += s->len[g] + 1;
@@ -39,7 +39,7 @@ set_up(struct setup *s, struct sizes z)
 	for (size_t h = 0; h < s->Hq; h++)
 		s->q_at[h] = h * (z.n + 2);
 	s->q = test_floats(s->Hq * (z.n + 2) * z.D, 2, 1);
-	s->cache = (struct kvk_ragged){ .type = z.type, .Hkv = z.Hkv, .D = z.D, .start = s->start, .len = s->len };
+	s->cache = (struct kvk_ragged){ .type = z.type, .H = z.H, .D = z.D, .start = s->start, .len = s->len };
 	s->cache.k = test_typed(entries * z.D, 2, 2, z.type, &s->k_values);
 	s->cache.v = test_typed(entries * z.D, 1, 3, z.type, &s->v_values);
 }
@@ -163,7 +163,7 @@ prefix(void **state)
 		float *y;
 
 		s.z.n = n;
-		for (size_t g = 0; g < z.Hkv; g++)
+		for (size_t g = 0; g < z.H; g++)
 			s.len[g] = z.past[g] + n;
 		y = run(&s, 1);
 		test_same("prefix", y, all, n * s.Hq * z.D);
@@ -189,7 +189,7 @@ chunks(void **state)
 		float *y;
 
 		s.z.n = n;
-		for (size_t g = 0; g < z.Hkv; g++)
+		for (size_t g = 0; g < z.H; g++)
 			s.len[g] = i + n;
 		y = run(&s, 2);
 		test_same("chunk", y, all + i * s.Hq * z.D, n * s.Hq * z.D);

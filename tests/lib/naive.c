@@ -131,10 +131,11 @@ static void
 attention(const struct kv_config *c, size_t layer, const double *q, const double *k, const double *v, size_t T,
     const struct naive_mask *mask, double *y)
 {
+	size_t H = mask != NULL && mask->H > 0 ? mask->H : c->Hkv;
 	double *p = zeros(T);
 
 	for (size_t h = 0; h < c->Hq; h++) {
-		size_t g = h / (c->Hq / c->Hkv);
+		size_t g = h / (c->Hq / c->Hkv), masked = layer * H + h / (c->Hq / H);
 
 		for (size_t i = 0; i < T; i++) {
 			double *out = y + (i * c->Hq + h) * c->D, sum = 0, max = -INFINITY;
@@ -144,7 +145,7 @@ attention(const struct kv_config *c, size_t layer, const double *q, const double
 				for (size_t x = 0; x < c->D; x++)
 					p[j] += q[(h * T + i) * c->D + x] * k[(g * T + j) * c->D + x];
 				p[j] *= (double)c->scale;
-				if (is_hidden(mask, layer * c->Hkv + g, T, i, j))
+				if (is_hidden(mask, masked, T, i, j))
 					p[j] = -INFINITY;
 				max = fmax(max, p[j]);
 			}

@@ -9,8 +9,9 @@
 
 /* Entries that queries in row `from` and later do not see, as if they had been removed from the cache. */
 struct naive_mask {
-	const bool *hidden; /* [L][Hkv][T] */
+	const bool *hidden; /* [L][H][T] */
 	size_t from;
+	size_t H; /* Hkv, or more: query head h goes by head h / (Hq/H); 0 means Hkv */
 };
 
 /* Everything a run produced; owned arrays. */

@@ -129,48 +129,57 @@ rig_prompt_fini(struct rig_prompt *p)
 	*p = (struct rig_prompt){ 0 };
 }
 
-/* One layer's kept rows of x [Hkv][T][D], head after head, converted; offset [Hkv + 1] out. */
+/* One layer's kept rows of x [Hkv][T][D], head after head of H, converted; offset [H + 1] out. */
 static void *
-gather(struct rig *r, const float *x, size_t T, const bool *keep, enum kvk_type type, size_t *offset)
+gather(struct rig *r, const float *x, size_t T, size_t H, const bool *keep, enum kvk_type type, size_t *offset)
 {
 	const struct kv_config *c = &r->m.cfg;
-	float *rows = memory(c->Hkv * T * c->D, sizeof *rows);
-	void *y = memory(c->Hkv * T * c->D, kvk_types[type].bytes);
+	float *rows = memory(H * T * c->D, sizeof *rows);
+	void *y = memory(H * T * c->D, kvk_types[type].bytes);
 	size_t n = 0;
 
-	for (size_t i = 0; i < c->Hkv * T; i++) {
+	for (size_t i = 0; i < H * T; i++) {
+		size_t g = i / T / (H / c->Hkv);
+
 		if (i % T == 0)
 			offset[i / T] = n;
 		if (keep == NULL || keep[i])
-			memcpy(rows + n++ * c->D, x + i * c->D, c->D * sizeof *rows);
+			memcpy(rows + n++ * c->D, x + (g * T + i % T) * c->D, c->D * sizeof *rows);
 	}
-	offset[c->Hkv] = n;
+	offset[H] = n;
 	assert_int_equal(r->d.op->get_as(r->d.dev, y, type, rows, KVK_F32, n * c->D), 0);
 	free(rows);
 	return y;
 }
 
 struct kv_cache *
-rig_cache(struct rig *r, const struct rig_prompt *p, const bool *keep, enum kvk_type type, size_t room)
+rig_cache_heads(
+    struct rig *r, const struct rig_prompt *p, size_t H, const bool *keep, enum kvk_type type, size_t room)
 {
 	const struct kv_config *c = &r->m.cfg;
-	size_t *offset = memory(c->Hkv + 1, sizeof *offset);
+	size_t *offset = memory(H + 1, sizeof *offset);
 	struct kv_cache *cache;
 	struct kv_err e = { 0 };
 
 	must(kv_cache_new(&cache, r->x, type, room, &e), &e);
 	for (size_t l = 0; l < c->L; l++) {
-		const bool *mine = keep != NULL ? keep + l * c->Hkv * p->T : NULL;
-		void *k = gather(r, p->k + l * c->Hkv * p->T * c->D, p->T, mine, type, offset);
-		void *v = gather(r, p->v + l * c->Hkv * p->T * c->D, p->T, mine, type, offset);
+		const bool *mine = keep != NULL ? keep + l * H * p->T : NULL;
+		void *k = gather(r, p->k + l * c->Hkv * p->T * c->D, p->T, H, mine, type, offset);
+		void *v = gather(r, p->v + l * c->Hkv * p->T * c->D, p->T, H, mine, type, offset);
 
-		must(kv_cache_set(cache, l, k, v, offset, &e), &e);
+		must(kv_cache_set(cache, l, H, k, v, offset, &e), &e);
 		free(k);
 		free(v);
 	}
 	kv_cache_seek(cache, p->T);
 	free(offset);
 	return cache;
+}
+
+struct kv_cache *
+rig_cache(struct rig *r, const struct rig_prompt *p, const bool *keep, enum kvk_type type, size_t room)
+{
+	return rig_cache_heads(r, p, r->m.cfg.Hkv, keep, type, room);
 }
 
 double

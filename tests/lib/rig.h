@@ -36,8 +36,11 @@ void rig_prefill(struct rig *r, struct rig_prompt *p, size_t T, uint64_t seed);
 void rig_prefill_behind(struct rig *r, struct rig_prompt *p, size_t T, size_t n, uint64_t seed);
 void rig_prompt_fini(struct rig_prompt *p);
 
-/* A cache that holds the entries of p for which keep is true ([L][Hkv][T], NULL: all), in the given type, next
- * position p->T. */
+/* A cache of H heads that holds the entries of p for which keep is true ([L][H][T], NULL: all), in the given type, next
+ * position p->T.  Heads that share a KV head hold copies of its entries. */
+struct kv_cache *rig_cache_heads(
+    struct rig *r, const struct rig_prompt *p, size_t H, const bool *keep, enum kvk_type type, size_t room);
+/* The same with one head per KV head. */
 struct kv_cache *rig_cache(
     struct rig *r, const struct rig_prompt *p, const bool *keep, enum kvk_type type, size_t room);
 

@@ -159,13 +159,13 @@ long_turns_go_in_chunks(void **state)
 	turn_close(&t);
 }
 
-/* Which of the prompt's entries each head keeps: shares from none to all, differing by layer and head. */
+/* Which of the prompt's entries each of H heads keeps: shares from none to all, differing by layer and head. */
 static void
-choose(const struct tiny_spec *s, size_t T, size_t n, bool *keep, bool *hidden)
+choose(const struct tiny_spec *s, size_t H, size_t T, size_t n, bool *keep, bool *hidden)
 {
 	uint64_t x = s->seed;
 
-	for (size_t h = 0; h < s->L * s->Hkv; h++) {
+	for (size_t h = 0; h < s->L * H; h++) {
 		for (size_t j = 0; j < T; j++) {
 			x = x * 6364136223846793005u + 1442695040888963407u;
 			keep[h * T + j] = (x >> 33) % 3 < h % 4;
@@ -184,10 +184,10 @@ evicting_equals_masking(void **state)
 	(void)state;
 	for (size_t i = 0; i < N_SPECS; i++) {
 		bool keep[MOST * T] = { false }, hidden[MOST * (T + N)] = { false };
-		struct naive_mask mask = { hidden, T };
+		struct naive_mask mask = { hidden, T, 0 };
 
 		assert_true(specs[i].L * specs[i].Hkv <= MOST);
-		choose(&specs[i], T, N, keep, hidden);
+		choose(&specs[i], specs[i].Hkv, T, N, keep, hidden);
 		turn_open(&t, &specs[i], T, N, NULL, &mask);
 		c = rig_cache(&t.r, &t.p, keep, KVK_F32, N);
 		append(&t, c, 0, N);
@@ -207,6 +207,68 @@ evicting_equals_masking(void **state)
 		kv_cache_free(c);
 		turn_close(&t);
 	}
+}
+
+/* Heads that share a KV head with entries of their own; tokens that are appended go to each of them. */
+static void
+evicting_per_query_head_equals_masking(void **state)
+{
+	enum { T = 70, N = 5, MOST = 16 };
+	static const struct {
+		const struct tiny_spec *spec;
+		size_t H;
+	} cases[] = { { &specs[0], 4 }, { &specs[1], 2 }, { &specs[1], 4 }, { &specs[3], 6 } };
+	struct turn t;
+	struct kv_cache *c;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		bool keep[MOST * T] = { false }, hidden[MOST * (T + N)] = { false };
+		struct naive_mask mask = { hidden, T, cases[i].H };
+
+		assert_true(cases[i].spec->L * cases[i].H <= MOST);
+		choose(cases[i].spec, cases[i].H, T, N, keep, hidden);
+		turn_open(&t, cases[i].spec, T, N, NULL, &mask);
+		c = rig_cache_heads(&t.r, &t.p, cases[i].H, keep, KVK_F32, N);
+		append(&t, c, 0, 3);
+		append(&t, c, 3, 1);
+		append(&t, c, 4, 1);
+		expect_close(&t, CLOSE, "evicted per query head");
+		kv_cache_free(c);
+		turn_close(&t);
+	}
+}
+
+static void
+equal_copies_change_nothing(void **state)
+{
+	enum { T = 50, N = 6 };
+	struct turn t;
+	struct kv_cache *c;
+	float *once;
+	size_t bytes, vocab = specs[1].vocab;
+
+	(void)state;
+	turn_open(&t, &specs[1], T, N, NULL, NULL); /* one KV head, four query heads */
+	c = rig_cache(&t.r, &t.p, NULL, KVK_F16, N);
+	append(&t, c, 0, 5);
+	append(&t, c, 5, 1);
+	bytes = kv_cache_bytes(c);
+	kv_cache_free(c);
+	once = t.logits;
+	for (size_t H = 2; H <= 4; H += 2) {
+		t.logits = calloc(N * vocab, sizeof *t.logits);
+		assert_non_null(t.logits);
+		c = rig_cache_heads(&t.r, &t.p, H, NULL, KVK_F16, N);
+		append(&t, c, 0, 5);
+		append(&t, c, 5, 1);
+		assert_memory_equal(t.logits, once, N * vocab * sizeof *once);
+		assert_int_equal(kv_cache_bytes(c), H * bytes);
+		kv_cache_free(c);
+		free(t.logits);
+	}
+	t.logits = once;
+	turn_close(&t);
 }
 
 static void
@@ -386,7 +448,7 @@ a_cache_can_be_loaded_again(void **state)
 	assert_int_equal(kv_cache_new(&c, r.x, KVK_F32, 8, &e), KV_OK);
 	for (int i = 0; i < 2; i++) {
 		for (size_t l = 0; l < 2; l++)
-			assert_int_equal(kv_cache_set(c, l, none, none, offset, &e), KV_OK);
+			assert_int_equal(kv_cache_set(c, l, 2, none, none, offset, &e), KV_OK);
 		kv_cache_seek(c, 0);
 		assert_int_equal(kv_extend(c, tokens, 8, i == 0 ? first : again, 1, NULL, &e), KV_OK);
 	}
@@ -425,13 +487,17 @@ limits_are_kept(void **state)
 	expect_close(&t, CLOSE, "after refusals");
 	assert_int_equal(kv_extend(c, t.tokens, 1, t.logits, 0, NULL, &e), KV_ESHAPE);
 
-	assert_int_equal(kv_cache_set(c, 2, kv, kv, whole, &e), KV_EARG);
-	assert_int_equal(kv_cache_set(c, 0, kv, kv, descending, &e), KV_ESHAPE);
+	assert_int_equal(kv_cache_set(c, 2, 2, kv, kv, whole, &e), KV_EARG);
+	assert_int_equal(kv_cache_set(c, 0, 2, kv, kv, descending, &e), KV_ESHAPE);
+	for (size_t H = 0; H <= 8; H++)
+		if (H != 2 && H != 4)
+			assert_int_equal(kv_cache_set(c, 0, H, kv, kv, whole, &e), KV_ESHAPE);
+	assert_non_null(strstr(e.text, "8 heads of entries do not fit 2 KV heads and 4 query heads"));
 	kv_cache_free(c);
 	assert_int_equal(kv_cache_new(&c, t.r.x, KVK_Q4_0, 1, &e), KV_EARG);
 	assert_null(c);
 	assert_int_equal(kv_cache_new(&c, t.r.x, KVK_F32, SIZE_MAX / 2, &e), KV_OK);
-	assert_int_equal(kv_cache_set(c, 0, kv, kv, whole, &e), KV_EMEM);
+	assert_int_equal(kv_cache_set(c, 0, 2, kv, kv, whole, &e), KV_EMEM);
 	kv_cache_free(c);
 	turn_close(&t);
 }
@@ -461,6 +527,8 @@ main(void)
 		cmocka_unit_test(any_number_of_logits_can_be_had),
 		cmocka_unit_test(long_turns_go_in_chunks),
 		cmocka_unit_test(evicting_equals_masking),
+		cmocka_unit_test(evicting_per_query_head_equals_masking),
+		cmocka_unit_test(equal_copies_change_nothing),
 		cmocka_unit_test(smaller_types_are_close),
 		cmocka_unit_test(positions_are_what_they_are_said_to_be),
 		cmocka_unit_test(an_empty_cache_can_be_extended),

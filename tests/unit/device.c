@@ -76,9 +76,9 @@ tables(void **state)
 	assert_int_equal(kv_device_check_table(&t, &e), KV_EDEV);
 	assert_string_equal(e.text, "cpu: backend lacks the operation 'scores'");
 	t = kvk_cpu;
-	t.abi = 7;
+	t.abi = KVK_ABI + 1;
 	assert_int_equal(kv_device_check_table(&t, &e), KV_EDEV);
-	assert_string_equal(e.text, "backend has interface version 7, this program needs 1");
+	assert_memory_equal(e.text, "backend has interface version ", 30);
 }
 
 /* Each pointer of the table is missed when it is not there: none was forgotten. */

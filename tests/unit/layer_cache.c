@@ -17,7 +17,7 @@ enum { HKV = 2, D = 4, T = 5 };
 static struct kv_err err;
 static struct kv_sequence seq = { .n_tokens = T + 2, .T = T };
 static struct kv_step step;
-static struct kv_config cfg = { .L = 1, .Hq = 2, .Hkv = HKV, .D = D };
+static struct kv_config cfg = { .L = 1, .Hq = 8, .Hkv = HKV, .D = D };
 
 static void *
 put(const char *name, enum kvk_type type, const char *axes, const size_t *shape)
@@ -96,8 +96,29 @@ evicted(void **state)
 	assert_int_equal(kv_layer_cache_read(&x, &step, &cfg, &err), KV_OK);
 	assert_true(x.evicted);
 	assert_int_equal(x.next_position, 40);
+	assert_int_equal(x.H, HKV);
 	assert_int_equal(x.offset[1], 3);
 	assert_int_equal(x.offset[2], 4);
+	kv_layer_cache_fini(&x);
+}
+
+/* Four heads for two KV heads. */
+static void
+evicted_per_query_head(void **state)
+{
+	static const int32_t positions[] = { 2, 7, 39, 0 }, bounds[] = { 0, 3, 3, 3, 4 };
+	const size_t shape[] = { 4, D }, n_bounds = 5;
+	struct kv_layer_cache x;
+
+	(void)state;
+	put("k", KVK_F32, "entry dim", shape);
+	put("v", KVK_F32, "entry dim", shape);
+	memcpy(put("index", KVK_I32, "entry", shape), positions, sizeof positions);
+	memcpy(put("offset", KVK_I32, "bound", &n_bounds), bounds, sizeof bounds);
+	assert_int_equal(kv_layer_cache_read(&x, &step, &cfg, &err), KV_OK);
+	assert_int_equal(x.H, 4);
+	assert_int_equal(x.offset[3], 3);
+	assert_int_equal(x.offset[4], 4);
 	kv_layer_cache_fini(&x);
 }
 
@@ -148,6 +169,14 @@ wrong_sizes(void **state)
 	put_whole(T, D);
 	put("v", KVK_F32, "kv_head token dim", (const size_t[]){ HKV, T, D }); /* of another type than k */
 	refused(KV_ESHAPE, "");
+	for (size_t bounds = 0; bounds < 12; bounds++) { /* of 2, 4 and 8 heads are 3, 5 and 9 */
+		if (bounds == 3 || bounds == 5 || bounds == 9)
+			continue;
+		kv_step_clear(&step);
+		put_evicted();
+		put("offset", KVK_I32, "bound", &bounds);
+		refused(KV_ESHAPE, "expected 3 (a head of entries per KV head) or 9 (per query head)");
+	}
 }
 
 static void
@@ -199,6 +228,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(whole, begin, end),
 		cmocka_unit_test_setup_teardown(evicted, begin, end),
+		cmocka_unit_test_setup_teardown(evicted_per_query_head, begin, end),
 		cmocka_unit_test_setup_teardown(missing, begin, end),
 		cmocka_unit_test_setup_teardown(wrong_sizes, begin, end),
 		cmocka_unit_test_setup_teardown(broken_index, begin, end),
