@@ -326,16 +326,6 @@ is_named(const char *names, const char *name)
 }
 
 static int
-copy_parts(struct kv_parts *to, const struct kv_parts *from, struct kv_err *e)
-{
-	if ((to->size = kv_alloc(from->n, sizeof *to->size, e)) == NULL)
-		return KV_EMEM;
-	memcpy(to->size, from->size, from->n * sizeof *to->size);
-	to->n = from->n;
-	return KV_OK;
-}
-
-static int
 take_tensor(struct kv_pipe *p, size_t which, struct kv_err *e)
 {
 	struct input *in = &p->in[which];
@@ -353,8 +343,8 @@ take_tensor(struct kv_pipe *p, size_t which, struct kv_err *e)
 		return rc;
 	if ((item = kv_step_add(&p->step, e)) == NULL)
 		return KV_EMEM;
-	if (!bare && (rc = copy_parts(&item->parts, kv_reader_parts(in->reader), e)) < 0)
-		return rc;
+	if (!bare)
+		kv_reader_take_parts(in->reader, &item->parts);
 	item->tensor = *t;
 	item->raw = in->head.raw;
 	item->input = which;

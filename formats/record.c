@@ -241,12 +241,11 @@ kv_tensor_to_map(const struct kv_tensor *t, const struct kv_payload *p)
 
 /* ---- parts */
 
-size_t kv_part_max = UINT32_MAX;
-
-/* n parts of `each` bytes, the last one of what is left. */
-static int
-cut(struct kv_parts *p, size_t bytes, size_t each, size_t n, struct kv_err *e)
+int
+kv_parts_split(struct kv_parts *p, size_t bytes, size_t row, size_t max, struct kv_err *e)
 {
+	size_t each = row > 0 && row <= max ? max - max % row : max, n = bytes ? (bytes - 1) / each + 1 : 1;
+
 	*p = (struct kv_parts){ 0 };
 	if (n > KV_PARTS_MAX)
 		return kv_fail(e, KV_EFORMAT, "a payload of %zu bytes needs more than %d parts", bytes, KV_PARTS_MAX);
@@ -258,22 +257,4 @@ cut(struct kv_parts *p, size_t bytes, size_t each, size_t n, struct kv_err *e)
 		bytes -= p->size[i];
 	}
 	return KV_OK;
-}
-
-int
-kv_parts_split(struct kv_parts *p, size_t bytes, size_t row, struct kv_err *e)
-{
-	size_t each = row > 0 && row <= kv_part_max ? kv_part_max - kv_part_max % row : kv_part_max;
-
-	return cut(p, bytes, each, bytes ? (bytes - 1) / each + 1 : 1, e);
-}
-
-int
-kv_parts_even(struct kv_parts *p, size_t bytes, size_t n, struct kv_err *e)
-{
-	size_t each = n ? bytes / n : 0; /* the last part takes the rest, less than n <= KV_PARTS_MAX bytes more */
-
-	if (n == 0 || (n > 1 && each == 0) || bytes - each * (n - 1) > UINT32_MAX)
-		return kv_fail(e, KV_EFORMAT, "%zu bytes do not fit %zu parts", bytes, n);
-	return cut(p, bytes, each, n, e);
 }

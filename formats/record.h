@@ -13,14 +13,9 @@ struct kv_payload {
 	uint64_t xxh3; /* XXH3-64 of all parts together */
 };
 
-/* Largest part that the writer makes; a variable so that tests can have parts without 4 GiB. */
-extern size_t kv_part_max;
-
-/* Cut `bytes` into parts: whole multiples of `row` (bytes of one index of the outermost axis) where a row fits a
- * part. */
-int kv_parts_split(struct kv_parts *p, size_t bytes, size_t row, struct kv_err *e);
-/* Cut `bytes` into exactly n parts.  Fails: KV_EFORMAT (n does not fit). */
-int kv_parts_even(struct kv_parts *p, size_t bytes, size_t n, struct kv_err *e);
+/* Cut `bytes` into parts of at most `max` bytes: whole multiples of `row` (bytes of one index of the outermost axis) where
+ * a row fits a part.  Fails: KV_EFORMAT (too many parts). */
+int kv_parts_split(struct kv_parts *p, size_t bytes, size_t row, size_t max, struct kv_err *e);
 
 /* Fill kind and, unless it is OTHER, map from rec->raw; no other check.  Fails: KV_EFORMAT, KV_EMEM. */
 int kv_record_parse(struct kv_record *rec, struct kv_err *e);
@@ -40,11 +35,34 @@ int kv_sequence_check(const json_t *map, struct kv_err *e);
 struct kv_source;
 int kv_reader_take(struct kv_reader **out, struct kv_source *src, struct kv_err *e);
 
-/* Sizes of the last payload that was loaded; borrowed until the next. */
-const struct kv_parts *kv_reader_parts(const struct kv_reader *r);
+/* ---- payloads, for the pipe: instead of kv_reader_payload(), once per tensor that was just returned */
+
+/* Where the parts lie in a mapped file, which nobody has looked at yet.  KV_END: the input is not mapped. */
+int kv_reader_locate(struct kv_reader *r, const struct kv_tensor *t, struct kv_err *e);
+
+/* Who takes a payload piece by piece: a part's size, and then its bytes in pieces. */
+struct kv_taker {
+	int (*part)(void *ctx, uint32_t n, struct kv_err *e);
+	int (*bytes)(void *ctx, const void *bytes, size_t n, struct kv_err *e);
+	void *ctx;
+};
+/* Hands the payload on without holding it, and compares its checksum when all has gone. */
+int kv_reader_copy(struct kv_reader *r, const struct kv_tensor *t, const struct kv_taker *to, struct kv_err *e);
+
+/* How the payload that was loaded, located or copied last was cut; yours now. */
+void kv_reader_take_parts(struct kv_reader *r, struct kv_parts *to);
 
 /* The payloads handed out so far are done with: a mapped file's pages need not stay in memory for them. */
 void kv_reader_forget(struct kv_reader *r);
+
+/* Does a tensor of this name leave?  kv_writer_tensor_map() and what follows do not ask. */
+bool kv_writer_leaves(const struct kv_writer *w, const char *name);
+/* A tensor piece by piece: its map, then, for each part, the part's size and its bytes. */
+int kv_writer_tensor_map(struct kv_writer *w, const struct kv_buf *raw, struct kv_err *e);
+int kv_writer_part(struct kv_writer *w, uint32_t n, struct kv_err *e);
+int kv_writer_bytes(struct kv_writer *w, const void *bytes, size_t n, struct kv_err *e);
+/* Parts that are made have at most so many bytes; for tests, which want parts without 4 GiB. */
+void kv_writer_part_max(struct kv_writer *w, size_t bytes);
 
 /* The writer's ways to keep what came in: a known record with its own bytes, a header with its own keys (history is
  * replaced), a tensor with its own map and its payload cut as it was. */

@@ -63,10 +63,9 @@ int kv_reader_payload(struct kv_reader *r, struct kv_tensor *t, struct kv_err *e
 struct kv_writer;
 
 /* path NULL or "-": standard output (refused when that is a terminal).  A path that ends in .zst, .gz or .xz is written
- * compressed.  only, drop: comma-separated tensor names or
- * NULL. Nothing appears under path before kv_writer_finish(). */
+ * compressed.  only, drop: lists of tensor names (lib/names.h) or NULL.  Nothing appears under path before
+ * kv_writer_finish(). */
 int kv_writer_open(struct kv_writer **out, const char *path, const char *only, const char *drop, struct kv_err *e);
-const char *kv_writer_name(const struct kv_writer *w);
 
 /* model: the header's model object (borrowed); history: array of earlier entries or NULL (borrowed); entry: ours
  * (borrowed). */
@@ -75,8 +74,6 @@ int kv_writer_header(struct kv_writer *w, const json_t *model, const json_t *his
 /* map: the opening map, without the `sequence` key, which the writer adds (borrowed). */
 int kv_writer_sequence(struct kv_writer *w, const json_t *map, struct kv_err *e);
 int kv_writer_tensor(struct kv_writer *w, const struct kv_tensor *t, struct kv_err *e); /* honours only and drop */
-/* A tensor that passes through unchanged: its own map bytes, padding made anew. */
-int kv_writer_tensor_raw(struct kv_writer *w, const struct kv_buf *raw, const struct kv_tensor *t, struct kv_err *e);
 int kv_writer_raw(struct kv_writer *w, const void *bytes, size_t n, struct kv_err *e);
 /* Call it when a layer's last tensor has been written: the next program can then work on the layer while we work on
  * ours. */

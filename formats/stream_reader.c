@@ -6,39 +6,18 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
-#include "formats/record.h"
-#include "formats/source.h"
+#include "formats/stream_reader.h"
 
-#define NIL        0xc0
-#define LOAD_FIRST ((size_t)16 << 20) /* bytes of a payload that a pipe may announce and get at once */
-
-struct kv_reader {
-	struct kv_source src;
-	bool header_given, ended, broken;
-	struct kv_record header;
-	json_int_t n_layers;    /* as the model says; INT_MAX when it does not */
-	json_int_t n_sequences; /* opened so far */
-	bool in_sequence;
-	int layer;              /* of the last tensor: layers ascend, KV_NO_LAYER comes last.  -2 before the first */
-	bool layer_ended;
-	char *names; /* [n_names][KV_NAME_MAX] of this layer's tensors */
-	size_t n_names, names_cap;
-	/* the tensor returned last, until its payload has been read or stepped over */
-	bool pending;
-	char tensor[KV_NAME_MAX];
-	struct kv_payload payload;
-	struct kv_parts parts;
-};
+#define NIL 0xc0
 
 #define BEFORE_LAYERS (-2)
 
 /* ---- messages */
 
 /* Puts the place in front of the fault; the reader is of no use afterwards. */
-static int
-broken(struct kv_reader *r, const char *tensor, struct kv_err *e)
+int
+kv_reader_broken(struct kv_reader *r, const char *tensor, struct kv_err *e)
 {
 	char layer[32] = "", seq[40] = "", name[KV_NAME_MAX + 2] = "";
 
@@ -54,8 +33,8 @@ broken(struct kv_reader *r, const char *tensor, struct kv_err *e)
 	return kv_where(e, "%s%s%s%s", r->src.name, seq, layer, name);
 }
 
-static int
-cut_short(struct kv_reader *r, const char *where, struct kv_err *e)
+int
+kv_reader_cut_short(struct kv_reader *r, const char *where, struct kv_err *e)
 {
 	if (r->src.offset + r->src.have == 0 && r->src.map.data == NULL)
 		return kv_fail(e, KV_EFORMAT, "empty: the program before it in the pipe failed?");
@@ -66,8 +45,8 @@ cut_short(struct kv_reader *r, const char *where, struct kv_err *e)
 /* ---- records */
 
 /* Steps over nils.  KV_END: nothing behind them. */
-static int
-skip_nils(struct kv_reader *r, struct kv_err *e)
+int
+kv_reader_skip_nils(struct kv_reader *r, struct kv_err *e)
 {
 	size_t n;
 	int rc;
@@ -96,7 +75,7 @@ read_object(struct kv_reader *r, struct kv_buf *raw, struct kv_err *e)
 		if ((rc = kv_source_peek(&r->src, s.need, e)) < 0)
 			return rc;
 		if (r->src.have < s.need)
-			return cut_short(r, "inside a record", e);
+			return kv_reader_cut_short(r, "inside a record", e);
 	}
 	if (rc < 0 || (rc = kv_buf_add(raw, r->src.at, s.at, e)) < 0)
 		return rc;
@@ -264,184 +243,6 @@ check_record(struct kv_reader *r, struct kv_record *rec, struct kv_err *e)
 	return KV_OK;
 }
 
-/* ---- payloads */
-
-/* The head of the next bin object: its size, which must fit what is left of the payload. */
-static int
-read_part_head(struct kv_reader *r, size_t i, size_t left, uint32_t *n, struct kv_err *e)
-{
-	bool last = i + 1 == r->payload.parts;
-	size_t head;
-	int rc;
-
-	if ((rc = skip_nils(r, e)) == KV_OK)
-		rc = kv_source_peek(&r->src, 5, e);
-	if (rc < 0)
-		return rc;
-	if (rc == KV_END)
-		return cut_short(r, "before a payload", e);
-	head = kv_pack_bin_head_read(r->src.at, r->src.have, n);
-	if (head == 0 && r->src.at[0] >= 0xc4 && r->src.at[0] <= 0xc6)
-		return cut_short(r, "before a payload", e);
-	if (head == 0)
-		return kv_fail(e, KV_EFORMAT, "part %zu of its %zu is no bin object", i + 1, r->payload.parts);
-	if (*n > left || (last && *n != left) || (*n == 0 && r->payload.bytes > 0))
-		return kv_fail(e, KV_EFORMAT, "part %zu of %zu has %" PRIu32 " bytes, with %zu of the payload to come", i + 1,
-		    r->payload.parts, *n, left);
-	kv_source_skip(&r->src, head);
-	return KV_OK;
-}
-
-static int
-discard_payload(struct kv_reader *r, struct kv_err *e)
-{
-	size_t left = r->payload.bytes, got;
-	uint32_t n;
-	int rc;
-
-	for (size_t i = 0; i < r->payload.parts; i++) {
-		if ((rc = read_part_head(r, i, left, &n, e)) < 0 || (rc = kv_source_discard(&r->src, n, &got, e)) < 0)
-			return rc;
-		if (got < n)
-			return cut_short(r, "inside a payload", e);
-		left -= n;
-	}
-	return KV_OK;
-}
-
-static int
-check_sum(const struct kv_reader *r, uint64_t found, struct kv_err *e)
-{
-	if (found == r->payload.xxh3)
-		return KV_OK;
-	return kv_fail(e, KV_EFORMAT, "the payload was damaged: its checksum is %016" PRIx64 ", expected %016" PRIx64, found,
-	    r->payload.xxh3);
-}
-
-/* Where the bytes go: memory that grows with what arrives.  Large blocks are remapped when they grow, not copied. */
-struct load {
-	char *data;
-	size_t cap, n;
-	XXH3_state_t *sum;
-};
-
-static int
-load_grow(struct load *l, size_t bytes, struct kv_err *e)
-{
-	size_t cap = l->cap ? (l->cap > bytes / 2 ? bytes : 2 * l->cap) : bytes < LOAD_FIRST ? bytes : LOAD_FIRST;
-	char *p = realloc(l->data, cap ? cap : 1);
-
-	if (p == NULL)
-		return kv_no_memory(e, cap);
-	l->data = p;
-	l->cap = cap;
-	return KV_OK;
-}
-
-/* n bytes more, of a payload of `bytes` in all. */
-static int
-load_part(struct kv_reader *r, struct load *l, size_t n, size_t bytes, struct kv_err *e)
-{
-	size_t want, got;
-	int rc;
-
-	while (n > 0) {
-		if (l->n == l->cap && (rc = load_grow(l, bytes, e)) < 0)
-			return rc;
-		want = n < l->cap - l->n ? n : l->cap - l->n;
-		if ((rc = kv_source_read(&r->src, l->data + l->n, want, &got, e)) < 0)
-			return rc;
-		if (got < want)
-			return cut_short(r, "inside a payload", e);
-		XXH3_64bits_update(l->sum, l->data + l->n, got);
-		l->n += got;
-		n -= got;
-	}
-	return KV_OK;
-}
-
-static int
-load_payload(struct kv_reader *r, struct load *l, struct kv_err *e)
-{
-	size_t bytes = r->payload.bytes;
-	int rc;
-
-	if ((l->sum = XXH3_createState()) == NULL)
-		return kv_no_memory(e, 0);
-	XXH3_64bits_reset(l->sum);
-	if (r->src.map.data != NULL && bytes > r->src.have)
-		return cut_short(r, "inside a payload", e);
-	if ((rc = load_grow(l, bytes, e)) < 0)
-		return rc;
-	for (size_t i = 0; i < r->payload.parts; i++) {
-		if ((rc = read_part_head(r, i, bytes - l->n, &r->parts.size[i], e)) < 0 ||
-		    (rc = load_part(r, l, r->parts.size[i], bytes, e)) < 0)
-			return rc;
-	}
-	return check_sum(r, XXH3_64bits_digest(l->sum), e);
-}
-
-/* A whole, aligned payload of a mapped file stays where it is.  KV_END: not that lucky. */
-static int
-borrow_payload(struct kv_reader *r, const void **data, struct kv_err *e)
-{
-	size_t head, n;
-	int rc;
-
-	if (r->src.map.data == NULL || r->payload.parts != 1 || r->payload.bytes == 0)
-		return KV_END;
-	if ((rc = skip_nils(r, e)) != KV_OK)
-		return rc; /* the end of the file: load_payload() says so */
-	n = r->payload.bytes;
-	head = kv_pack_bin_head_read(r->src.at, r->src.have, &r->parts.size[0]);
-	if (head == 0 || r->parts.size[0] != n || r->src.have - head < n || (uintptr_t)(r->src.at + head) % KV_ALIGN != 0)
-		return KV_END;
-	if ((rc = check_sum(r, XXH3_64bits(r->src.at + head, n), e)) < 0)
-		return rc;
-	*data = r->src.at + head;
-	kv_source_skip(&r->src, head + n);
-	return KV_OK;
-}
-
-int
-kv_reader_payload(struct kv_reader *r, struct kv_tensor *t, struct kv_err *e)
-{
-	struct load l = { 0 };
-	int rc;
-
-	if (!r->pending || r->broken || t->bytes != r->payload.bytes)
-		return kv_fail(e, KV_EARG, "%s: no tensor's payload stands here", r->src.name);
-	r->pending = false;
-	kv_parts_fini(&r->parts);
-	if ((r->parts.size = kv_alloc(r->payload.parts, sizeof *r->parts.size, e)) == NULL) {
-		rc = KV_EMEM;
-		goto done;
-	}
-	r->parts.n = r->payload.parts;
-	if ((rc = borrow_payload(r, &t->data, e)) != KV_END)
-		goto done;
-	if ((rc = load_payload(r, &l, e)) == KV_OK) {
-		t->data = t->owned = l.data;
-		l.data = NULL;
-	}
-done:
-	XXH3_freeState(l.sum);
-	free(l.data);
-	return rc < 0 ? broken(r, r->tensor, e) : KV_OK;
-}
-
-const struct kv_parts *
-kv_reader_parts(const struct kv_reader *r)
-{
-	return &r->parts;
-}
-
-void
-kv_reader_forget(struct kv_reader *r)
-{
-	kv_source_forget(&r->src);
-}
-
 /* ---- opening, going on, closing */
 
 #define TAR_MAGIC_AT 257
@@ -473,7 +274,7 @@ read_header(struct kv_reader *r, struct kv_err *e)
 	if (rc < 0)
 		return rc;
 	if (r->src.have == 0)
-		return cut_short(r, "at its start", e);
+		return kv_reader_cut_short(r, "at its start", e);
 	if ((r->src.at[0] & 0xf0) != 0x80 && r->src.at[0] != 0xde && r->src.at[0] != 0xdf)
 		return (rc = kv_source_peek(&r->src, TAR_MAGIC_AT + 5, e)) < 0 ? rc : not_a_stream(r, e);
 	if ((rc = read_object(r, &r->header.raw, e)) < 0 || (rc = kv_record_parse(&r->header, e)) < 0)
@@ -496,7 +297,7 @@ kv_reader_take(struct kv_reader **out, struct kv_source *src, struct kv_err *e)
 	r->src = *src;
 	*src = (struct kv_source){ .fd = -1 };
 	if ((rc = read_header(r, e)) < 0) {
-		rc = broken(r, NULL, e);
+		rc = kv_reader_broken(r, NULL, e);
 		kv_reader_free(r);
 		*out = NULL;
 	}
@@ -537,10 +338,10 @@ kv_reader_free(struct kv_reader *r)
 static int
 next_record(struct kv_reader *r, struct kv_record *rec, struct kv_err *e)
 {
-	int rc = skip_nils(r, e);
+	int rc = kv_reader_skip_nils(r, e);
 
 	if (rc == KV_END)
-		return cut_short(r, "before its End record", e);
+		return kv_reader_cut_short(r, "before its End record", e);
 	if (rc < 0 || (rc = read_object(r, &rec->raw, e)) < 0)
 		return rc;
 	if ((rc = kv_record_parse(rec, e)) < 0)
@@ -564,11 +365,11 @@ kv_reader_next(struct kv_reader *r, struct kv_record *rec, struct kv_err *e)
 		r->header_given = true;
 		return KV_OK;
 	}
-	if (r->pending && (rc = discard_payload(r, e)) < 0)
-		return broken(r, r->tensor, e);
+	if (r->pending && (rc = kv_reader_discard(r, e)) < 0)
+		return kv_reader_broken(r, r->tensor, e);
 	r->pending = false;
 	if ((rc = next_record(r, rec, e)) == KV_OK)
 		return KV_OK;
 	kv_record_fini(rec);
-	return broken(r, NULL, e);
+	return kv_reader_broken(r, NULL, e);
 }

@@ -11,6 +11,7 @@
 #include "formats/join.h"
 #include "formats/record.h"
 #include "formats/sink.h"
+#include "lib/names.h"
 
 #define FLUSH_AT ((size_t)1 << 16)
 
@@ -22,19 +23,20 @@ struct kv_writer {
 	uint64_t offset; /* bytes since the stream's start, those in buf included */
 	enum stage stage;
 	size_t n_sequences; /* opened so far */
-	struct kv_buf only, drop; /* lists of names, ",k,v,"; empty: no choice was made */
+	char *only, *drop;  /* lists of names; NULL: no choice was made */
+	size_t part_max;    /* bytes of the largest part that is made */
 };
 
 /* ---- opening */
 
 static int
-add_names(struct kv_buf *list, const char *names, struct kv_err *e)
+copy_names(char **out, const char *list, struct kv_err *e)
 {
-	if (names == NULL)
-		return KV_OK;
-	if (names[0] == '\0' || names[0] == ',' || names[strlen(names) - 1] == ',' || strstr(names, ",,") != NULL)
-		return kv_fail(e, KV_EARG, "'%s' is not a list of tensor names separated by commas", names);
-	return kv_buf_printf(list, e, ",%s,", names);
+	int rc = kv_names_check(list, e);
+
+	if (rc < 0 || list == NULL)
+		return rc;
+	return (*out = strdup(list)) != NULL ? KV_OK : kv_no_memory(e, strlen(list));
 }
 
 int
@@ -45,7 +47,8 @@ kv_writer_open(struct kv_writer **out, const char *path, const char *only, const
 
 	if (w == NULL)
 		return KV_EMEM;
-	if ((rc = add_names(&w->only, only, e)) < 0 || (rc = add_names(&w->drop, drop, e)) < 0 ||
+	w->part_max = UINT32_MAX;
+	if ((rc = copy_names(&w->only, only, e)) < 0 || (rc = copy_names(&w->drop, drop, e)) < 0 ||
 	    (rc = kv_sink_open(&w->sink, path, e)) < 0) {
 		kv_writer_drop(w);
 		*out = NULL;
@@ -53,25 +56,16 @@ kv_writer_open(struct kv_writer **out, const char *path, const char *only, const
 	return rc;
 }
 
-const char *
-kv_writer_name(const struct kv_writer *w)
+void
+kv_writer_part_max(struct kv_writer *w, size_t bytes)
 {
-	return w->sink.name;
+	w->part_max = bytes;
 }
 
-static bool
-has_name(const struct kv_buf *list, const char *name)
+bool
+kv_writer_leaves(const struct kv_writer *w, const char *name)
 {
-	char want[KV_NAME_MAX + 2];
-
-	snprintf(want, sizeof want, ",%s,", name);
-	return list->n > 0 && strstr(list->data, want) != NULL;
-}
-
-static bool
-leaves(const struct kv_writer *w, const char *name)
-{
-	return (w->only.n == 0 || has_name(&w->only, name)) && !has_name(&w->drop, name);
+	return (w->only == NULL || kv_names_have(w->only, name)) && !kv_names_have(w->drop, name);
 }
 
 /* ---- bytes */
@@ -135,19 +129,30 @@ put_part_head(struct kv_writer *w, uint32_t n, struct kv_err *e)
 	return KV_OK;
 }
 
+int
+kv_writer_part(struct kv_writer *w, uint32_t n, struct kv_err *e)
+{
+	int rc = put_part_head(w, n, e);
+
+	return rc < 0 ? rc : flush(w, e);
+}
+
+int
+kv_writer_bytes(struct kv_writer *w, const void *bytes, size_t n, struct kv_err *e)
+{
+	w->offset += n;
+	return n > 0 ? put_out(w, bytes, n, e) : KV_OK;
+}
+
 static int
 put_payload(struct kv_writer *w, const struct kv_tensor *t, const struct kv_parts *p, struct kv_err *e)
 {
 	const char *at = t->data;
 	int rc;
 
-	for (size_t i = 0; i < p->n; at += p->size[i++]) {
-		if ((rc = put_part_head(w, p->size[i], e)) < 0 || (rc = flush(w, e)) < 0)
+	for (size_t i = 0; i < p->n; at += p->size[i++])
+		if ((rc = kv_writer_part(w, p->size[i], e)) < 0 || (rc = kv_writer_bytes(w, at, p->size[i], e)) < 0)
 			return rc;
-		if (p->size[i] > 0 && (rc = put_out(w, at, p->size[i], e)) < 0)
-			return rc;
-		w->offset += p->size[i];
-	}
 	return KV_OK;
 }
 
@@ -224,11 +229,11 @@ kv_writer_tensor(struct kv_writer *w, const struct kv_tensor *t, struct kv_err *
 	json_t *map = NULL;
 	int rc = expect(w, IN_SEQUENCE, "a tensor", e);
 
-	if (rc < 0 || !leaves(w, t->name))
+	if (rc < 0 || !kv_writer_leaves(w, t->name))
 		return rc;
 	if (t->data == NULL && t->bytes > 0)
 		return kv_fail(e, KV_EARG, "%s: tensor %s has no data", w->sink.name, t->name);
-	if ((rc = kv_parts_split(&parts, t->bytes, row_bytes(t), e)) < 0)
+	if ((rc = kv_parts_split(&parts, t->bytes, row_bytes(t), w->part_max, e)) < 0)
 		goto done;
 	payload.parts = parts.n;
 	payload.xxh3 = XXH3_64bits(t->data ? t->data : "", t->bytes);
@@ -242,41 +247,23 @@ done:
 }
 
 int
-kv_writer_tensor_parts(struct kv_writer *w, const struct kv_buf *raw, const struct kv_tensor *t,
-    const struct kv_parts *p, struct kv_err *e)
+kv_writer_tensor_map(struct kv_writer *w, const struct kv_buf *raw, struct kv_err *e)
 {
 	int rc = expect(w, IN_SEQUENCE, "a tensor", e);
 
-	if (rc < 0 || !leaves(w, t->name))
-		return rc;
-	if ((rc = put(w, raw->data, raw->n, e)) < 0)
-		return rc;
-	return put_payload(w, t, p, e);
+	return rc < 0 ? rc : put(w, raw->data, raw->n, e);
 }
 
 int
-kv_writer_tensor_raw(struct kv_writer *w, const struct kv_buf *raw, const struct kv_tensor *t, struct kv_err *e)
+kv_writer_tensor_parts(struct kv_writer *w, const struct kv_buf *raw, const struct kv_tensor *t,
+    const struct kv_parts *p, struct kv_err *e)
 {
-	struct kv_payload payload;
-	struct kv_tensor same = { 0 };
-	struct kv_parts parts = { 0 };
-	json_t *map = NULL;
 	int rc;
 
-	if ((rc = kv_pack_decode(raw->data, raw->n, &map, e)) < 0 || (rc = kv_tensor_from_map(&same, &payload, map, e)) < 0)
-		goto done;
-	/* the map promises a number of parts: cut as we would, or, where that makes another number, evenly */
-	if ((rc = kv_parts_split(&parts, t->bytes, row_bytes(t), e)) == KV_OK && parts.n != payload.parts) {
-		kv_parts_fini(&parts);
-		rc = kv_parts_even(&parts, t->bytes, payload.parts, e);
-	}
-	if (rc == KV_OK)
-		rc = kv_writer_tensor_parts(w, raw, t, &parts, e);
-done:
-	kv_parts_fini(&parts);
-	kv_tensor_fini(&same);
-	json_decref(map);
-	return rc;
+	if (!kv_writer_leaves(w, t->name))
+		return expect(w, IN_SEQUENCE, "a tensor", e);
+	rc = kv_writer_tensor_map(w, raw, e);
+	return rc < 0 ? rc : put_payload(w, t, p, e);
 }
 
 int
@@ -368,8 +355,8 @@ kv_writer_drop(struct kv_writer *w)
 		return;
 	kv_sink_drop(&w->sink);
 	kv_buf_fini(&w->buf);
-	kv_buf_fini(&w->only);
-	kv_buf_fini(&w->drop);
+	free(w->only);
+	free(w->drop);
 	free(w);
 }
 

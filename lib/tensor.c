@@ -23,6 +23,7 @@ void
 kv_parts_fini(struct kv_parts *p)
 {
 	free(p->size);
+	free(p->at);
 	*p = (struct kv_parts){ 0 };
 }
 

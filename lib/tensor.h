@@ -32,8 +32,10 @@ struct kv_tensor {
 
 /* The pieces a payload is cut into where it is written (the bin objects of a stream).  Zeros are an empty list. */
 struct kv_parts {
-	uint32_t *size; /* [n] bytes */
 	size_t n;
+	uint32_t *size;  /* [n] bytes */
+	const void **at; /* [n] where they lie, borrowed; NULL: nowhere, or one behind the other in the tensor's data */
+	uint64_t xxh3;   /* what all bytes together sum up to, where they came with a checksum */
 };
 void kv_parts_fini(struct kv_parts *p);
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "formats/stream.h"
+#include "formats/record.h"
 #include "lib/file.h"
 
 void
@@ -204,6 +204,8 @@ sample_write(const char *path, const struct sample *s)
 
 	json_object_set_new(model, "fingerprint", json_string(s->fingerprint ? s->fingerprint : "f00d"));
 	must(kv_writer_open(&w, path, NULL, NULL, &e), &e);
+	if (s->part_max > 0)
+		kv_writer_part_max(w, s->part_max);
 	must(kv_writer_header(w, model, NULL, entry, &e), &e);
 	for (size_t i = 0; i < s->sequences; i++)
 		write_sequence(w, s, i);

@@ -71,14 +71,15 @@ unchanged_streams_stay_the_same(void **state)
 		{ 0 },
 	};
 	const char *in = scratch("in.kv"), *out = scratch("out.kv"), *again = scratch("again.kv");
+	struct sample sample;
 	struct kv_buf x, y;
 	struct kv_err e = { 0 };
 
 	(void)state;
 	for (size_t i = 0; i < 2 * sizeof samples / sizeof *samples; i++) {
-		kv_part_max = i % 2 ? 24 : UINT32_MAX;
-		sample_write(in, &samples[i / 2]);
-		kv_part_max = UINT32_MAX;
+		sample = samples[i / 2];
+		sample.part_max = i % 2 ? 24 : 0;
+		sample_write(in, &sample);
 		must(cat(in, NULL, out, &e), &e);
 		must(stream_walk(out, true, &e), &e);
 		expect_same(in, out, true);

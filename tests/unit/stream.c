@@ -18,6 +18,9 @@
 #include "tests/lib/streams.h"
 
 static const struct sample two = { .sequences = 2, .layers = 2, .tokens = 5, .token0 = 100, .logits = true };
+static const struct sample cut_two = {
+	.sequences = 2, .layers = 2, .tokens = 5, .token0 = 100, .logits = true, .part_max = 16
+};
 
 /* ---- what is written comes back */
 
@@ -90,9 +93,7 @@ payloads_are_aligned(void **state)
 
 	(void)state;
 	for (size_t max = 0; max < 2; max++) {
-		kv_part_max = max ? 16 : UINT32_MAX;
-		sample_write(path, &two);
-		kv_part_max = UINT32_MAX;
+		sample_write(path, max ? &cut_two : &two);
 		b = scratch_read(path);
 		msgpack_unpacked_init(&u);
 		for (at = 0, n_bins = 0; msgpack_unpack_next(&u, b.data, b.n, &at) == MSGPACK_UNPACK_SUCCESS;)
@@ -116,20 +117,18 @@ parts_are_whole_rows(void **state)
 	struct kv_err e = { 0 };
 
 	(void)state;
-	kv_part_max = 100;
-	must(kv_parts_split(&p, 300, 30, &e), &e); /* rows of 30: 90 90 90 30 */
+	must(kv_parts_split(&p, 300, 30, 100, &e), &e); /* rows of 30: 90 90 90 30 */
 	assert_int_equal(p.n, 4);
 	assert_int_equal(p.size[0], 90);
 	assert_int_equal(p.size[3], 30);
 	kv_parts_fini(&p);
-	must(kv_parts_split(&p, 300, 150, &e), &e); /* no row fits: 100 100 100 */
+	must(kv_parts_split(&p, 300, 150, 100, &e), &e); /* no row fits: 100 100 100 */
 	assert_int_equal(p.n, 3);
 	kv_parts_fini(&p);
-	must(kv_parts_split(&p, 0, 0, &e), &e);
+	must(kv_parts_split(&p, 0, 0, 100, &e), &e);
 	assert_int_equal(p.n, 1);
 	kv_parts_fini(&p);
-	kv_part_max = UINT32_MAX;
-	assert_int_equal(kv_parts_even(&p, 3, 4, &e), KV_EFORMAT);
+	assert_int_equal(kv_parts_split(&p, 1000000, 0, 10, &e), KV_EFORMAT);
 }
 
 static void
@@ -143,9 +142,7 @@ parts_come_back_whole(void **state)
 
 	(void)state;
 	sample_write(whole, &two);
-	kv_part_max = 16;
-	sample_write(cut, &two);
-	kv_part_max = UINT32_MAX;
+	sample_write(cut, &cut_two);
 	must(kv_reader_open(&a, whole, &e), &e);
 	must(kv_reader_open(&b, cut, &e), &e);
 	while (kv_reader_next(a, &x, &e) == KV_OK) {
@@ -314,19 +311,16 @@ huge_parts(void **state)
 	size_t total = 0;
 
 	(void)state;
-	must(kv_parts_split(&p, 8 * row, row, &e), &e); /* rows of 1.25 GiB: 3 a part */
+	must(kv_parts_split(&p, 8 * row, row, UINT32_MAX, &e), &e); /* rows of 1.25 GiB: 3 a part */
 	assert_int_equal(p.n, 3);
 	assert_int_equal(p.size[0], 3 * row);
 	assert_int_equal(p.size[2], 2 * row);
 	kv_parts_fini(&p);
-	must(kv_parts_split(&p, 9 * GiB, 9 * GiB, &e), &e);
+	must(kv_parts_split(&p, 9 * GiB, 9 * GiB, UINT32_MAX, &e), &e);
 	assert_int_equal(p.n, 3);
 	for (size_t i = 0; i < p.n; i++)
 		total += p.size[i];
 	assert_int_equal(total, 9 * GiB);
-	kv_parts_fini(&p);
-	assert_int_equal(kv_parts_even(&p, 9 * GiB, 2, &e), KV_EFORMAT);
-	must(kv_parts_even(&p, 9 * GiB, 3, &e), &e);
 	kv_parts_fini(&p);
 }
 

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+#include "lib/names.h"
+
+#include <string.h>
+
+int
+kv_names_check(const char *list, struct kv_err *e)
+{
+	const char *at = list;
+	size_t n, plain;
+
+	if (list == NULL)
+		return KV_OK;
+	for (;; at += n + 1) {
+		n = strcspn(at, ",");
+		plain = strcspn(at, "*,");
+		if (n == 0 || plain + 1 < n)
+			return kv_fail(e, KV_EARG,
+			    "'%s' is not a list of tensor names separated by commas, a * at a name's end", list);
+		if (at[n] == '\0')
+			return KV_OK;
+	}
+}
+
+bool
+kv_names_have(const char *list, const char *name)
+{
+	size_t length = strlen(name), n;
+
+	for (const char *at = list; at != NULL; at = at[n] == ',' ? at + n + 1 : NULL) {
+		n = strcspn(at, ",");
+		if (n > 0 && at[n - 1] == '*' ? strncmp(at, name, n - 1) == 0 : n == length && memcmp(at, name, n) == 0)
+			return true;
+	}
+	return false;
+}
