@@ -228,7 +228,7 @@ close_track(struct kv_stat_run *r, const struct kv_stat *q, struct track *t, con
 	}
 	if (t->n_layers > 0 && t->n_without > 0) {
 		r->warning = t->why;
-		kv_where(&r->warning, "%zu layers are left out", t->n_without);
+		kv_where(&r->warning, "%zu layer%s without", t->n_without, t->n_without > 1 ? "s" : "");
 		where(r, q, a, b, false, &r->warning);
 	}
 	if (t->n_layers > 0 && r->per <= KV_STAT_SEQUENCE) {

@@ -5,7 +5,8 @@
     make_oracle.py FIXTURES OUT
 
 FIXTURES: the folder that the reference's make_fixtures.py writes (NAME.json, NAME.npz).  OUT: tests/golden/oracle.
-Kept: the records of METHODS and of the uniform budgets, the arrays they name, of q only the rows that METHODS read.
+Kept: the records of METHODS and of the uniform budgets, the quantities, the arrays they name, of q only the rows that
+METHODS read.
 Nothing is computed here: numbers and kept sets are the reference's own.  Needs numpy.
 """
 import glob
@@ -17,7 +18,7 @@ import zipfile
 
 import numpy as np
 
-METHODS = ("snapkv", "tova")
+METHODS = ("snapkv", "tova", "coverage")
 BUDGETS = ("uniform",)
 
 
@@ -46,7 +47,7 @@ def cut_score(meta, arrays):
     meta["results"] = [r for r in meta["results"] if r["method"] in METHODS]
     out = {"q": arrays["q"][:, -min(meta["W"], meta["S"]):], "k": arrays["k"]}
     for r in meta["results"]:
-        for key in (r["raw"], r["pooled"]):
+        for key in (r["raw"], r.get("pooled", r["raw"])):
             out[key] = arrays[key]
     return out
 
@@ -58,7 +59,7 @@ def cut_budget(meta, arrays):
 
 
 def cut_compose(meta, arrays):
-    keys = ("C", "layer", "head", "bases", "budgets", "kept")
+    keys = ("C", "layer", "head", "bases", "budgets", "kept", "coverage", "bound")
     meta["results"] = [{k: r[k] for k in keys} for r in meta["results"]
                        if r["layer"] in BUDGETS and r["head"] in BUDGETS]
     return arrays
@@ -69,7 +70,8 @@ def main():
     os.makedirs(out, exist_ok=True)
     names = sorted(os.path.basename(p)[:-5] for p in glob.glob(os.path.join(src, "s[0-9]*.json")))
     cut = [(name, cut_score) for name in names]
-    cut += [("budgets", cut_budget), ("compose", cut_compose), ("select", lambda meta, arrays: arrays)]
+    cut += [("budgets", cut_budget), ("compose", cut_compose), ("select", lambda meta, arrays: arrays),
+            ("quantities", lambda meta, arrays: arrays)]
     for name, f in cut:
         meta, arrays = load(src, name)
         meta.pop("arrays", None)
