@@ -144,6 +144,12 @@ list_methods(const struct kv_tool *tool, struct kv_method_row *list)
 	return tool->methods != NULL ? tool->methods(list, MAX_METHODS) : 0;
 }
 
+static const char *
+method_word(const struct kv_tool *tool)
+{
+	return tool->method != NULL ? tool->method : "METHOD";
+}
+
 /* The whole help text, made before the options are read: it shows the defaults it finds in the variables. */
 static int
 help_text(const struct kv_tool *tool, struct kv_buf *out, struct kv_err *e)
@@ -154,7 +160,7 @@ help_text(const struct kv_tool *tool, struct kv_buf *out, struct kv_err *e)
 
 	if ((rc = kv_buf_printf(out, e, "usage: %s %s\n%s\n", tool->name, tool->usage, tool->brief)) < 0)
 		return rc;
-	if (n > 0 && (rc = kv_buf_printf(out, e, "\nMETHOD:\n")) < 0)
+	if (n > 0 && (rc = kv_buf_printf(out, e, "\n%s:\n", method_word(tool))) < 0)
 		return rc;
 	for (size_t i = 0; i < n; i++)
 		if ((rc = kv_buf_printf(out, e, "  %-24s  %s\n", list[i].name, list[i].brief)) < 0)
@@ -194,9 +200,9 @@ kv_usage_method(const struct kv_tool *tool, const char *given)
 	size_t n = list_methods(tool, list);
 
 	if (given == NULL)
-		fprintf(stderr, "%s: expected a METHOD, one of\n", tool->name);
+		fprintf(stderr, "%s: expected a %s, one of\n", tool->name, method_word(tool));
 	else
-		fprintf(stderr, "%s: unknown METHOD '%s', expected one of\n", tool->name, given);
+		fprintf(stderr, "%s: unknown %s '%s', expected one of\n", tool->name, method_word(tool), given);
 	for (size_t i = 0; i < n; i++)
 		fprintf(stderr, "  %-16s  %s\n", list[i].name, list[i].brief);
 	misuse(tool);

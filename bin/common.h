@@ -22,6 +22,7 @@ struct kv_tool {
 	const struct kv_opt *opts; /* the program's own */
 	unsigned common;           /* which shared options it takes, of enum kv_common */
 	size_t (*methods)(struct kv_method_row *rows, size_t max); /* NULL: no METHOD operand */
+	const char *method;        /* what METHOD is called here; NULL: METHOD */
 };
 
 enum kv_common {

@@ -138,6 +138,17 @@ describe(struct kv_member *m, struct archive_entry *entry)
 	}
 }
 
+/* What is behind the last member: padding, and the checksum of the compressed bytes. */
+static int
+read_rest(struct kv_archive *a, struct kv_err *e)
+{
+	size_t got;
+
+	kv_source_skip(&a->src, a->lent);
+	a->lent = 0;
+	return kv_source_discard(&a->src, SIZE_MAX, &got, e) < 0 ? e->code : KV_END;
+}
+
 int
 kv_archive_next(struct kv_archive *a, struct kv_member *m, struct kv_err *e)
 {
@@ -150,7 +161,7 @@ kv_archive_next(struct kv_archive *a, struct kv_member *m, struct kv_err *e)
 	r = archive_read_next_header(a->a, &entry);
 	a->ended = r == ARCHIVE_EOF;
 	if (a->ended)
-		return KV_END;
+		return read_rest(a, e);
 	if (r < ARCHIVE_WARN)
 		return archive_fault(a, e);
 	describe(m, entry);

@@ -111,7 +111,8 @@ kv_archive_add(struct kv_archive_writer *w, const char *name, uint64_t bytes, in
 		rc = put_data(w, got, e);
 	}
 	if (rc == KV_OK && (got > 0 || n < bytes))
-		return kv_fail(e, KV_EFORMAT, "%s: its size has changed from the %" PRIu64 " bytes it had", name, bytes);
+		return kv_fail(
+		    e, KV_EFORMAT, "%s: its size has changed from the %" PRIu64 " bytes it had", name, bytes);
 	return rc;
 }
 

@@ -8,14 +8,14 @@
 #include <string.h>
 #include <xxhash.h>
 
-#define CHUNK_IN  ((size_t)1 << 20)  /* of a mapped file, handed out at a time */
+#define CHUNK_IN  ((size_t)64 << 10) /* of a mapped file, handed out at a time: kv_source_taken() is that exact */
 #define CHUNK_OUT ((size_t)64 << 20) /* libarchive's gzip counts in 32 bits */
 #define GZIP_TAIL 8                  /* bytes behind gzip's data: CRC-32 and length, little-endian */
 
 /* Flags of a zstd frame (RFC 8878, 3.1.1.1): behind the magic number. */
-#define ZSTD_FLAGS_AT   4
-#define ZSTD_CHECKSUM   0x04
-#define ZSTD_SUM_BYTES  4
+#define ZSTD_FLAGS_AT  4
+#define ZSTD_CHECKSUM  0x04
+#define ZSTD_SUM_BYTES 4
 
 static const struct codec {
 	const char *suffix, *name;
@@ -24,9 +24,11 @@ static const struct codec {
 	int (*read)(struct archive *);
 	int (*write)(struct archive *);
 } codecs[] = {
-	{ ".zst", "zstd", { 0x28, 0xb5, 0x2f, 0xfd }, 4, archive_read_support_filter_zstd, archive_write_add_filter_zstd },
+	{ ".zst", "zstd", { 0x28, 0xb5, 0x2f, 0xfd }, 4, archive_read_support_filter_zstd,
+	    archive_write_add_filter_zstd },
 	{ ".gz", "gzip", { 0x1f, 0x8b, 8 }, 3, archive_read_support_filter_gzip, archive_write_add_filter_gzip },
-	{ ".xz", "xz", { 0xfd, '7', 'z', 'X', 'Z', 0 }, 6, archive_read_support_filter_xz, archive_write_add_filter_xz },
+	{ ".xz", "xz", { 0xfd, '7', 'z', 'X', 'Z', 0 }, 6, archive_read_support_filter_xz,
+	    archive_write_add_filter_xz },
 };
 #define N_CODECS (sizeof codecs / sizeof codecs[0])
 
@@ -38,7 +40,7 @@ struct expander {
 	struct kv_source raw;
 	const struct codec *codec;
 	struct archive *a;
-	size_t lent;     /* of raw's bytes, with libarchive until it asks for more */
+	size_t lent; /* of raw's bytes, with libarchive until it asks for more */
 	bool raw_ended, ended;
 	struct kv_err err; /* the fault of raw, if there was one */
 	/* gzip: what its trailer has to say */
@@ -96,7 +98,8 @@ expander_fault(struct expander *x, struct kv_err *e)
 	if (x->raw_ended)
 		return kv_fail(e, KV_EFORMAT, "the %s data is cut short, or damaged (%s)", x->codec->name,
 		    why != NULL ? why : "its end is missing");
-	return kv_fail(e, KV_EFORMAT, "the %s data is damaged (%s)", x->codec->name, why != NULL ? why : "no reason given");
+	return kv_fail(
+	    e, KV_EFORMAT, "the %s data is damaged (%s)", x->codec->name, why != NULL ? why : "no reason given");
 }
 
 /* The CRC of gzip (RFC 1952, 8), which libarchive does not compare. */
@@ -132,7 +135,8 @@ check_end(struct expander *x, struct kv_err *e)
 {
 	if (x->codec != gzip || (little_endian(x->tail) == x->crc && little_endian(x->tail + 4) == x->length))
 		return KV_OK;
-	return kv_fail(e, KV_EFORMAT, "the gzip data is damaged: its checksum does not fit (or it was joined from several)");
+	return kv_fail(
+	    e, KV_EFORMAT, "the gzip data is damaged: its checksum does not fit (or it was joined from several)");
 }
 
 static int

@@ -18,8 +18,8 @@ open_stdout(struct kv_sink *s, struct kv_err *e)
 	if (fstat(s->fd, &st) < 0)
 		return kv_fail(e, KV_EIO, "%s: %s", s->name, strerror(errno));
 	if (isatty(s->fd))
-		return kv_fail(e, KV_EIO, "%s: is a terminal and streams are binary; pipe into another program or give -o FILE",
-		    s->name);
+		return kv_fail(e, KV_EIO,
+		    "%s: is a terminal and streams are binary; pipe into another program or give -o FILE", s->name);
 	return KV_OK;
 }
 

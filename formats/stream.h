@@ -42,8 +42,8 @@ struct kv_reader;
 
 /* path NULL or "-": standard input, called <stdin>.  Reads and checks the header: the first kv_reader_next()
  * returns it. A regular file is mapped.  Streams compressed by zstd, gzip or xz are read as what they expand to, and
- * "ARCHIVE:MEMBER" is one in a tar archive (source.h).  Fails: KV_EIO (missing, a directory, a terminal), KV_EFORMAT (not a
- * stream, another version). */
+ * "ARCHIVE:MEMBER" is one in a tar archive (source.h).
+ * Fails: KV_EIO (missing, a directory, a terminal), KV_EFORMAT (not a stream, another version). */
 int kv_reader_open(struct kv_reader **out, const char *path, struct kv_err *e);
 const char *kv_reader_name(const struct kv_reader *r); /* for messages */
 void kv_reader_free(struct kv_reader *r);

@@ -161,7 +161,9 @@ put_payload(struct kv_writer *w, const struct kv_tensor *t, const struct kv_part
 static int
 expect(const struct kv_writer *w, enum stage stage, const char *what, struct kv_err *e)
 {
-	return w->stage == stage ? KV_OK : kv_fail(e, KV_EARG, "%s: %s at a place where no stream has one", w->sink.name, what);
+	if (w->stage == stage)
+		return KV_OK;
+	return kv_fail(e, KV_EARG, "%s: %s at a place where no stream has one", w->sink.name, what);
 }
 
 int

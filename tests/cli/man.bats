@@ -49,6 +49,7 @@ examples() {
 @test "kv-decode.1" { examples kv-decode.1; }
 @test "kv-show.1" { examples kv-show.1; }
 @test "kv-stat.1" { examples kv-stat.1; }
+@test "kv-pack.1" { examples kv-pack.1; }
 
 @test "every program has a page that names its options, and a line in kvtools.7" {
 	for program in "$KV_BUILD"/bin/kv-*; do
