@@ -49,6 +49,7 @@ static const struct kv_tool tool = {
 struct side {
 	const char *name;
 	struct kv_pipe *pipe;
+	size_t Hkv;           /* of the model; 0: the header does not say */
 	struct kv_step *step; /* NULL: it has ended, or must be read */
 	bool ended;
 	int32_t *response;
@@ -108,6 +109,11 @@ open_side(struct side *s, struct kv_err *e)
 
 	if (strcmp(s->name, "-") == 0)
 		s->name = "<stdin>";
+	if (rc == KV_OK) {
+		const json_int_t heads = json_integer_value(json_object_get(kv_pipe_model(s->pipe), "kv_heads"));
+
+		s->Hkv = heads > 0 ? (size_t)heads : 0;
+	}
 	return rc;
 }
 
@@ -201,6 +207,7 @@ view_of(const struct run *r, const struct side *s, int layer)
 		.device = &r->device,
 		.layer = layer,
 		.T = p->seq->T,
+		.Hkv = s->Hkv,
 		.tie = strcmp(o.tie, "position") == 0 ? KV_TIE_POSITION : KV_TIE_RAW,
 	};
 
@@ -347,6 +354,9 @@ main(int argc, char **argv)
 	understand(&r, argc, argv);
 	if ((rc = open_all(&r, &e)) == KV_OK && (rc = measure_all(&r, &e)) == KV_OK)
 		rc = print_rows(&r, &e);
+	for (size_t i = 0; rc == KV_OK && o.quantity == NULL && kv_stat_reason(r.stat, i) != NULL; i++)
+		if (kv_stat_reason(r.stat, i)[0] != '\0')
+			kv_note("not measured: %s", kv_stat_reason(r.stat, i));
 	for (size_t i = 0; i < r.n; i++) {
 		kv_pipe_finish(r.side[i].pipe, rc, NULL);
 		free(r.side[i].response);

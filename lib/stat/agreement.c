@@ -19,7 +19,7 @@ static int
 common(struct both *x, struct kv_err *e)
 {
 	if (x->a.H != x->b.H)
-		return kv_fail(e, KV_ESHAPE, "%zu heads have scores in A, %zu in B", x->a.H, x->b.H);
+		return kv_fail(e, KV_END, "%zu heads have scores in A, %zu in B", x->a.H, x->b.H);
 	x->H = x->a.H;
 	x->n = x->a.n < x->b.n ? x->a.n : x->b.n;
 	return KV_OK;
@@ -72,7 +72,7 @@ kv_measure_overlap(struct kv_stat_view *a, struct kv_stat_view *b, const struct 
 	if ((rc = kv_stat_kept(a, &k, e)) != KV_OK || (rc = kv_stat_kept(b, &m, e)) != KV_OK)
 		return rc;
 	if (k.H != m.H)
-		return kv_fail(e, KV_ESHAPE, "%zu heads have kept entries in A, %zu in B", k.H, m.H);
+		return kv_fail(e, KV_END, "%zu heads have kept entries in A, %zu in B", k.H, m.H);
 	rc = kv_stat_cells_new(c, k.H, e);
 	for (size_t h = 0; rc == KV_OK && h < k.H; h++) {
 		const size_t n = k.offset[h + 1] - k.offset[h], l = m.offset[h + 1] - m.offset[h];
@@ -174,7 +174,7 @@ kv_measure_kl_scores(struct kv_stat_view *a, struct kv_stat_view *b, const struc
 
 	(void)o;
 	if ((rc = kv_stat_masses(a, &x.a, e)) != KV_OK || (rc = kv_stat_masses(b, &x.b, e)) != KV_OK ||
-	    (rc = common(&x, e)) < 0)
+	    (rc = common(&x, e)) != KV_OK)
 		return rc;
 	rc = kv_stat_cells_new(c, x.H, e);
 	for (size_t h = 0; rc == KV_OK && h < x.H; h++)

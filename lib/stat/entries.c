@@ -31,8 +31,13 @@ int
 kv_measure_compression(struct kv_stat_view *a, struct kv_stat_view *b, const struct kv_stat_options *o,
     struct kv_stat_cells *c, struct kv_err *e)
 {
+	int rc = entries(a, 1, (double)a->T, c, e);
+
 	(void)b, (void)o;
-	return entries(a, 1, (double)a->T, c, e);
+	/* the whole prompt's cache has KV heads only, also where every query head keeps a set of its own */
+	for (size_t h = 0; rc == KV_OK && a->Hkv > 0 && h < c->n; h++)
+		c->cell[h].y *= (double)a->Hkv / (double)c->n;
+	return rc;
 }
 
 int
@@ -59,8 +64,8 @@ kv_measure_budget_diff(struct kv_stat_view *a, struct kv_stat_view *b, const str
 	(void)o;
 	if ((rc = kv_stat_budgets(a, &H, &B, e)) != KV_OK || (rc = kv_stat_budgets(b, &H_b, &B_b, e)) != KV_OK)
 		goto done;
-	rc = H == H_b ? kv_stat_cells_new(c, H, e)
-		      : kv_fail(e, KV_ESHAPE, "%zu heads have budgets in A, %zu in B", H, H_b);
+	rc =
+	    H == H_b ? kv_stat_cells_new(c, H, e) : kv_fail(e, KV_END, "%zu heads have budgets in A, %zu in B", H, H_b);
 	for (size_t h = 0; rc == KV_OK && h < H; h++)
 		c->cell[h] = (struct kv_stat_cell){ fabs((double)B[h] - (double)B_b[h]), 1 };
 done:

@@ -27,7 +27,7 @@ read_both(struct kv_stat_view *weights, struct kv_stat_view *choice, struct kv_s
 
 	if ((rc = kv_stat_masses(weights, s, e)) != KV_OK || (rc = kv_stat_kept(choice, k, e)) != KV_OK)
 		return rc;
-	return s->H == k->H ? KV_OK : kv_fail(e, KV_ESHAPE, "%zu heads have scores, %zu kept entries", s->H, k->H);
+	return s->H == k->H ? KV_OK : kv_fail(e, KV_END, "%zu heads have scores, %zu kept entries", s->H, k->H);
 }
 
 static int

@@ -26,7 +26,8 @@ struct track {
 	struct kv_moments cells;
 	double layers_sum;
 	size_t n_layers, n_without;
-	struct kv_err why; /* there was no value, the first time */
+	struct kv_err why;    /* there was no value, the first time */
+	struct kv_err reason; /* the same of a whole sequence, any, with its place */
 };
 
 struct slot {
@@ -219,12 +220,16 @@ close_track(struct kv_stat_run *r, const struct kv_stat *q, struct track *t, con
 	struct value v = { r->sequence, -1, -1, 0 };
 	int rc = KV_OK;
 
-	if (t->n_layers == 0 && r->chosen) {
-		*e = t->why;
-		if (e->code == 0)
-			kv_fail(e, KV_EFAIL, "nothing to measure");
-		e->code = KV_EFAIL;
-		return where(r, q, a, b, false, e);
+	if (t->n_layers == 0) {
+		t->reason = t->why;
+		if (t->reason.code == 0)
+			kv_fail(&t->reason, KV_EFAIL, "there is no layer");
+		t->reason.code = KV_EFAIL;
+		where(r, q, a, b, false, &t->reason);
+		if (r->chosen) {
+			*e = t->reason;
+			return e->code;
+		}
 	}
 	if (t->n_layers > 0 && t->n_without > 0) {
 		r->warning = t->why;
@@ -236,7 +241,7 @@ close_track(struct kv_stat_run *r, const struct kv_stat *q, struct track *t, con
 						     : kv_moments_value(&t->cells, q->of_sequence);
 		rc = add_value(&t->values, &v, e);
 	}
-	*t = (struct track){ .values = t->values };
+	*t = (struct track){ .values = t->values, .reason = t->reason };
 	return rc;
 }
 
@@ -274,6 +279,12 @@ const char *
 kv_stat_warning(const struct kv_stat_run *r)
 {
 	return r->warning.code != 0 ? r->warning.text : NULL;
+}
+
+const char *
+kv_stat_reason(const struct kv_stat_run *r, size_t i)
+{
+	return i < r->n * N_OF ? r->slot[i / N_OF].of[i % N_OF].reason.text : NULL;
 }
 
 /* ---- over the sequences */

@@ -27,7 +27,7 @@ struct kv_stat_view {
 	const char *name; /* of the stream, for messages */
 	const struct kv_device *device;
 	int layer;
-	size_t T; /* prompt length */
+	size_t T, Hkv; /* prompt length; the model's KV heads, 0: unknown */
 	const struct kv_tensor *score, *budget, *index, *offset, *k, *logits;
 	const int32_t *response; /* [n_response] the tokens that the rows of logits were made for */
 	size_t n_response;
@@ -176,6 +176,10 @@ int kv_stat_step(struct kv_stat_run *r, struct kv_stat_view *a, struct kv_stat_v
 
 /* What the step just made does not stop for, but whoever reads the result should know; NULL: nothing. */
 const char *kv_stat_warning(const struct kv_stat_run *r);
+
+/* Why the i-th of what was tried, if nobody asked for it by name, could not be measured in some sequence; "" if it
+ * could; NULL behind the last. */
+const char *kv_stat_reason(const struct kv_stat_run *r, size_t i);
 
 /* In the order of the table.  Fails: KV_EFAIL when there is nothing to tell.  The rows live as long as the run. */
 int kv_stat_rows(struct kv_stat_run *r, const struct kv_stat_row **rows, size_t *n, struct kv_err *e);

@@ -145,6 +145,15 @@ value() {
 	fails 1 'nothing to measure: needed are score \(kv-score METHOD\)' kv-stat empty.kv
 }
 
+@test "what was not measured, and why, is told with --verbose" {
+	run --separate-stderr kv-stat -v s.kv
+	[ "$status" -eq 0 ]
+	[[ "$stderr" == *'kv-stat: not measured: s.kv: sequence '*': retained: no tensor budget, index or k in s.kv: '* ]]
+	[[ "$stderr" != *score-max* ]]
+	run --separate-stderr kv-stat s.kv
+	[ -z "$stderr" ]
+}
+
 @test "misuse" {
 	fails 2 "no quantity 'nope': --list" kv-stat --quantity nope kept.kv
 	fails 2 'overlap compares two streams' kv-stat --quantity overlap kept.kv
