@@ -50,6 +50,7 @@ struct kvk_type_info {
 	const char *name; /* as streams and kv-show spell it: "f16", "q4_1" */
 	size_t block;     /* elements per block; 1 for plain types */
 	size_t bytes;     /* bytes per block */
+	int integer;      /* counts, positions or masks: never a weight, never a cache */
 };
 extern const struct kvk_type_info kvk_types[KVK_N_TYPES]; /* kernels/types.c */
 

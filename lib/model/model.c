@@ -153,7 +153,7 @@ kv_model_set(struct kv_model *m, size_t layer, enum kv_role role, const struct k
 	if (w->rows != rows || w->cols != cols)
 		return kv_fail(e, KV_EMODEL, "tensor %s: expected shape [%zu][%zu], found [%zu][%zu]", file_name, rows,
 		    cols, w->rows, w->cols);
-	if (w->type == KVK_I32 || (kv_roles[role].vector && kvk_types[w->type].block != 1))
+	if (kvk_types[w->type].integer || (kv_roles[role].vector && kvk_types[w->type].block != 1))
 		return kv_fail(e, KV_EMODEL, "tensor %s: %s is no type for it", file_name, kvk_types[w->type].name);
 	place = &m->weights[layer * KV_N_ROLES + role];
 	if (place->data != NULL)

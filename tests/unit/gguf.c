@@ -128,7 +128,7 @@ every_type_comes_back(void **state)
 
 	(void)state;
 	for (enum kvk_type t = 0; t < KVK_N_TYPES; t++)
-		if (t != KVK_I32)
+		if (!kvk_types[t].integer)
 			round_trip(&s, t);
 }
 
