@@ -7,7 +7,8 @@
 #include "formats/layer_cache.h"
 #include "lib/file.h"
 #include "lib/model/generate.h"
-#include "lib/text/prompts.h"
+#include "lib/text/behind.h"
+#include "lib/text/chat.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -183,8 +184,9 @@ open_rest(struct run *r, struct kv_err *e)
 	if (r->model.vocab.kind != KV_VOCAB_NONE) {
 		if ((rc = kv_tokenizer_new(&r->tokenizer, &r->model.vocab, e)) < 0)
 			return kv_where(e, "%s", kv_common.model);
-	} else if (has_turn() || has_nll())
-		return kv_fail(e, KV_EMODEL, "%s: no vocabulary, so no text can be appended", kv_common.model);
+	} else if (o.chat)
+		return kv_fail(
+		    e, KV_EMODEL, "%s: no vocabulary, so no turn of a conversation can be appended", kv_common.model);
 	if ((r->logits = kv_alloc(r->model.cfg.vocab, sizeof *r->logits, e)) == NULL)
 		return KV_EMEM;
 	a.tokenizer = r->tokenizer;
@@ -195,88 +197,78 @@ open_rest(struct run *r, struct kv_err *e)
 
 /* ---- one sequence: what is to be appended */
 
-/* An attribute of the sequence as text: a string as it is. */
-static int
-attribute(const struct kv_sequence *seq, const char *name, const char **text, size_t *bytes, struct kv_err *e)
+static struct kv_behind
+behind(const struct run *r, const struct kv_sequence *seq)
 {
-	const json_t *v = json_object_get(json_object_get(seq->map, "attributes"), name);
-
-	if (!json_is_string(v))
-		return kv_fail(e, KV_EARG, "attribute '%s' is %s", name, v == NULL ? "missing" : "no text");
-	*text = json_string_value(v);
-	*bytes = json_string_length(v);
-	return KV_OK;
+	return (struct kv_behind){
+		.tokenizer = r->tokenizer,
+		.vocab = r->model.cfg.vocab,
+		.flags = o.special ? KV_ENCODE_SPECIAL : 0,
+		.before = seq->tokens,
+		.n_before = seq->T,
+	};
 }
 
-/* Text behind the prompt: encoded as it would be there, not as a text of its own (SentencePiece puts a space before
- * those). */
+/* A text of the command line or, if field is not NULL, this attribute of the sequence. */
 static int
-encode_behind(const struct run *r, const struct kv_sequence *seq, const char *text, size_t bytes, struct kv_ids *ids,
-    struct kv_err *e)
+encode(const struct run *r, const struct kv_sequence *seq, const struct kv_buf *text, const char *field,
+    struct kv_ids *ids, struct kv_err *e)
 {
-	int rc;
+	const struct kv_behind b = behind(r, seq);
 
-	ids->n = 0;
-	if (seq->T > 0 && (rc = kv_ids_add(ids, seq->tokens[seq->T - 1], e)) < 0)
-		return rc;
-	if ((rc = kv_encode(r->tokenizer, text, bytes, o.special ? KV_ENCODE_SPECIAL : 0, ids, e)) < 0)
-		return rc;
-	if (seq->T > 0)
-		memmove(ids->v, ids->v + 1, --ids->n * sizeof *ids->v);
-	return KV_OK;
+	if (field != NULL)
+		return kv_behind_field(&b, json_object_get(seq->map, "attributes"), field, ids, e);
+	return kv_behind_text(&b, text->data != NULL ? text->data : "", text->n, ids, e);
 }
 
-/* The template: asked for, else the prompt's, else the model's. */
-static const struct kv_chat *
-template_of(const struct run *r, const char *prompt_chat)
+/* The same as a turn of the conversation. */
+static int
+encode_chat(const struct run *r, const struct kv_sequence *seq, struct kv_ids *ids, struct kv_err *e)
 {
-	if (r->chat != NULL)
-		return r->chat;
-	if (prompt_chat != NULL)
-		return kv_chat_find(prompt_chat);
-	return r->model.vocab.chat_template != NULL ? kv_chat_recognise(r->model.vocab.chat_template) : NULL;
+	const char *text = r->turn.data, *prompts = json_string_value(json_object_get(seq->map, "chat"));
+	const struct kv_chat *chat = kv_chat_choose(r->chat, prompts, r->model.vocab.chat_template);
+	size_t bytes = r->turn.n;
+
+	if (o.prompt_field != NULL) {
+		const json_t *v = json_object_get(json_object_get(seq->map, "attributes"), o.prompt_field);
+
+		if ((text = json_string_value(v)) == NULL)
+			return kv_fail(
+			    e, KV_EARG, "field '%s' is %s", o.prompt_field, v == NULL ? "missing" : "no text");
+		bytes = json_string_length(v);
+	}
+	if (chat == NULL)
+		return kv_fail(e, KV_EMODEL, "no chat template that is known here; choose one with --chat-template %s",
+		    kv_chat_names);
+	if (bytes == 0)
+		return KV_OK; /* of an empty turn the markup alone would be left */
+	/* a prompt that was wrapped ends where the assistant begins: that turn has to be closed */
+	return kv_chat_encode(
+	    chat, r->tokenizer, "", text, bytes, false, prompts != NULL, o.special ? KV_ENCODE_SPECIAL : 0, ids, e);
 }
 
 static int
 encode_turn(struct run *r, const struct kv_sequence *seq, struct kv_err *e)
 {
-	const char *text = r->turn.data, *prompt_chat = json_string_value(json_object_get(seq->map, "chat"));
-	const struct kv_chat *chat = template_of(r, prompt_chat);
-	size_t bytes = r->turn.n;
 	int rc;
 
 	r->turn_ids.n = 0;
 	if (!has_turn())
 		return KV_OK;
-	if (o.prompt_field != NULL && (rc = attribute(seq, o.prompt_field, &text, &bytes, e)) < 0)
-		return rc;
-	if (bytes == 0)
-		return kv_fail(e, KV_EARG, "the turn to append is empty");
-	if (!o.chat)
-		return encode_behind(r, seq, text, bytes, &r->turn_ids, e);
-	if (chat == NULL)
-		return kv_fail(e, KV_EMODEL, "no chat template that is known here; choose one with --chat-template %s",
-		    kv_chat_names);
-	/* a prompt that was wrapped ends where the assistant begins: that turn has to be closed */
-	return kv_chat_encode(chat, r->tokenizer, "", text, bytes, false, prompt_chat != NULL,
-	    o.special ? KV_ENCODE_SPECIAL : 0, &r->turn_ids, e);
+	rc = o.chat ? encode_chat(r, seq, &r->turn_ids, e) : encode(r, seq, &r->turn, o.prompt_field, &r->turn_ids, e);
+	return rc == KV_OK && r->turn_ids.n == 0 ? kv_fail(e, KV_EARG, "the turn to append is empty") : rc;
 }
 
 static int
 encode_given(struct run *r, const struct kv_sequence *seq, struct kv_err *e)
 {
-	const char *text = r->given.data;
-	size_t bytes = r->given.n;
 	int rc;
 
 	r->given_ids.n = 0;
 	if (!has_nll())
 		return KV_OK;
-	if (o.nll_field != NULL && (rc = attribute(seq, o.nll_field, &text, &bytes, e)) < 0)
-		return rc;
-	if (bytes == 0)
-		return kv_fail(e, KV_EARG, "the continuation to measure is empty");
-	return encode_behind(r, seq, text, bytes, &r->given_ids, e);
+	rc = encode(r, seq, &r->given, o.nll_field, &r->given_ids, e);
+	return rc == KV_OK && r->given_ids.n == 0 ? kv_fail(e, KV_EARG, "the continuation to measure is empty") : rc;
 }
 
 /* ---- one sequence: the cache */

@@ -2,10 +2,12 @@
  * kv-prefill: run prompts through a model, layer by layer, and write what its attention saw as a stream.
  */
 #include "bin/common.h"
+#include "formats/emit.h"
 #include "formats/format.h"
-#include "lib/model/forward.h"
+#include "lib/model/respond.h"
 #include "lib/score/score.h"
 #include "lib/text/prompts.h"
+#include "lib/text/response.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -19,7 +21,7 @@ static struct {
 	const char *field, *id_field;
 	bool chat, special, no_bos;
 	const char *chat_template, *system;
-	const char *queries, *method, *dtype;
+	const char *queries, *method, *response, *dtype;
 } o = { .field = "prompt", .queries = DEFAULT_QUERIES, .dtype = "f16" };
 
 static const struct kv_opt opts[] = {
@@ -41,6 +43,8 @@ static const struct kv_opt opts[] = {
 	{ "queries", 0, KV_STRING, &o.queries, "WHICH", "queries to write: window:N, last, all, none", 0, 0, NULL },
 	{ "for", 0, KV_STRING, &o.method, "METHOD", "write the queries that this method of kv-score wants", 0, 0,
 	    NULL },
+	{ "response", 0, KV_STRING, &o.response, "WHICH",
+	    "behind each prompt, for its queries: file:FILE, field:NAME, tokens:IDS, generate:N", 0, 0, NULL },
 	{ "dtype", 0, KV_STRING, &o.dtype, "TYPE", "of keys and values", 0, 0, "f16|bf16|f32" },
 	{ 0 },
 };
@@ -63,18 +67,16 @@ struct run {
 	struct queries queries;
 	enum kvk_type dtype;
 	struct kv_prompts prompts;
+	struct kv_response response;
+	struct kv_ids *behind; /* [prompts.n] responses */
 	struct kv_model model;
 	struct kv_tokenizer *tokenizer;
 	const struct kv_chat *chat;
 	struct kv_device device;
 	struct kv_engine *engine;
 	struct kv_writer *writer;
-	size_t done; /* prompts */
-	/* One layer of the current prompt, host memory. */
-	void *k, *v;
-	float *q, *logits;
-	size_t first, count; /* positions of the queries */
-	json_t *q_attrs;
+	size_t done;          /* prompts */
+	struct kv_emit *emit; /* the current prompt's */
 };
 
 /* ---- the command line */
@@ -130,6 +132,8 @@ understand_queries(struct queries *q)
 static void
 understand(int argc, char **argv, struct run *r)
 {
+	struct kv_err e;
+
 	if (argc > 1)
 		kv_usage(&tool, "unexpected '%s': prompts come by -p, -f, --tokens or --jsonl", argv[1]);
 	kv_need_model(&tool);
@@ -141,6 +145,8 @@ understand(int argc, char **argv, struct run *r)
 	if (o.system != NULL && !o.chat)
 		kv_usage(&tool, "--system is for --chat");
 	understand_queries(&r->queries);
+	if (o.response != NULL && kv_response_parse(&r->response, o.response, &e) < 0)
+		kv_usage(&tool, "--response: %s", e.text);
 	r->dtype = kv_type_find(o.dtype);
 }
 
@@ -165,93 +171,87 @@ read_prompts(struct kv_prompts *p, struct kv_err *e)
 }
 
 static bool
-have_text(const struct kv_prompts *p)
+have_text(const struct run *r)
 {
-	for (size_t i = 0; i < p->n; i++)
-		if (p->v[i].text != NULL)
+	for (size_t i = 0; i < r->prompts.n; i++)
+		if (r->prompts.v[i].text != NULL || kv_response_is_text(&r->response, r->prompts.v[i].attributes))
 			return true;
 	return false;
 }
 
-/* All prompts become ids before the first one runs: a fault in the last shows at once. */
+static int
+open_tokenizer(struct run *r, struct kv_err *e)
+{
+	int rc;
+
+	if (!have_text(r))
+		return KV_OK;
+	if ((rc = kv_tokenizer_new(&r->tokenizer, &r->model.vocab, e)) < 0)
+		return kv_where(e, "%s", kv_common.model);
+	if (o.chat && (r->chat = kv_chat_choose(r->chat, NULL, r->model.vocab.chat_template)) == NULL)
+		return kv_fail(e, KV_EMODEL,
+		    "%s: no chat template that is known here; choose one with --chat-template %s", kv_common.model,
+		    kv_chat_names);
+	return KV_OK;
+}
+
+/* All prompts and what stands behind them become ids before the first one runs: a fault in the last shows at once. */
 static int
 encode_prompts(struct run *r, struct kv_err *e)
 {
-	struct kv_prompt_coding c = {
+	const struct kv_prompt_coding c = {
+		.tokenizer = r->tokenizer,
+		.chat = r->chat,
 		.system = o.system,
 		.vocab = r->model.cfg.vocab,
 		.context = r->model.cfg.context,
 		.flags = (o.no_bos ? 0 : KV_ENCODE_BOS) | (o.special ? KV_ENCODE_SPECIAL : 0),
 	};
-	int rc;
 
-	if (have_text(&r->prompts)) {
-		if ((rc = kv_tokenizer_new(&r->tokenizer, &r->model.vocab, e)) < 0)
-			return kv_where(e, "%s", kv_common.model);
-		if (o.chat && r->chat == NULL && r->model.vocab.chat_template != NULL)
-			r->chat = kv_chat_recognise(r->model.vocab.chat_template);
-		if (o.chat && r->chat == NULL)
-			return kv_fail(e, KV_EMODEL,
-			    "%s: no chat template that is known here; choose one with --chat-template %s",
-			    kv_common.model, kv_chat_names);
-	}
-	c.tokenizer = r->tokenizer;
-	c.chat = r->chat;
 	return kv_prompts_encode(&r->prompts, &c, e);
+}
+
+static int
+encode_response(struct run *r, const struct kv_prompt *p, struct kv_ids *ids, struct kv_err *e)
+{
+	const struct kv_vocab *v = &r->model.vocab;
+	const struct kv_behind b = {
+		.tokenizer = r->tokenizer,
+		.vocab = r->model.cfg.vocab,
+		.flags = o.special ? KV_ENCODE_SPECIAL : 0,
+		.before = p->ids.v,
+		.n_before = p->ids.n,
+	};
+	size_t context = r->model.cfg.context;
+	int rc = kv_response_encode(&r->response, &b, p->attributes, v->stops, v->n_stops, ids, e);
+
+	if (rc == KV_OK && context > 0 && ids->n > context - p->ids.n)
+		rc = kv_fail(e, KV_EARG, "%zu tokens and a response of %zu: the model's context ends at %zu", p->ids.n,
+		    ids->n, context);
+	return rc;
+}
+
+static int
+encode_responses(struct run *r, struct kv_err *e)
+{
+	int rc = KV_OK;
+
+	if ((r->behind = kv_alloc(r->prompts.n, sizeof *r->behind, e)) == NULL)
+		return KV_EMEM;
+	for (size_t i = 0; i < r->prompts.n && rc == KV_OK; i++)
+		if ((rc = encode_response(r, &r->prompts.v[i], &r->behind[i], e)) < 0)
+			kv_where(e, "prompt %zu", i);
+	return rc;
 }
 
 /* ---- the stream */
 
-static int
-put(struct run *r, const char *what, size_t layer, enum kvk_type type, const char *axes, const size_t *shape,
-    const void *data, json_t *attrs, struct kv_err *e)
-{
-	struct kv_tensor t = { 0 };
-	int rc = kv_tensor_init(&t, what, (int)layer, type, axes, shape, e);
-
-	if (rc == KV_OK) {
-		t.data = data;
-		t.attrs = json_incref(attrs);
-		rc = kv_writer_tensor(r->writer, &t, e);
-	}
-	kv_tensor_fini(&t);
-	return rc;
-}
-
-static int
-emit_layer(void *ctx, const struct kv_layer_view *view, struct kv_err *e)
-{
-	struct run *r = ctx;
-	const struct kv_config *c = &r->model.cfg;
-	const struct kv_device *d = &r->device;
-	const size_t kv_shape[] = { c->Hkv, view->n, c->D }, q_shape[] = { c->Hq, r->count, c->D };
-	const float *q = view->q + r->first * c->D;
-	size_t layer = view->layer;
-	int rc;
-
-	if (r->count > 0) {
-		if ((rc = kv_device_get_rows(d, r->q, KVK_F32, q, c->Hq, view->n, r->count, c->D, e)) < 0 ||
-		    (rc = put(r, "q", layer, KVK_F32, "head query dim", q_shape, r->q, r->q_attrs, e)) < 0)
-			return rc;
-	}
-	if ((rc = kv_device_get_rows(d, r->k, r->dtype, view->k, c->Hkv, view->stride, view->n, c->D, e)) < 0 ||
-	    (rc = kv_device_get_rows(d, r->v, r->dtype, view->v, c->Hkv, view->stride, view->n, c->D, e)) < 0 ||
-	    (rc = put(r, "k", layer, r->dtype, "kv_head token dim", kv_shape, r->k, NULL, e)) < 0 ||
-	    (rc = put(r, "v", layer, r->dtype, "kv_head token dim", kv_shape, r->v, NULL, e)) < 0)
-		return rc;
-	rc = kv_writer_layer_end(r->writer, (int)layer, e);
-	kv_progress("layers", r->done * c->L + layer + 1, r->prompts.n * c->L);
-	return rc;
-}
-
 static json_t *
 sequence_map(const struct run *r, const struct kv_prompt *p)
 {
-	json_t *tokens = json_array(), *map;
+	json_t *map = json_pack(
+	    "{s:s, s:o, s:I}", "id", p->id, "tokens", kv_ids_to_json(&p->ids), "prompt_length", (json_int_t)p->ids.n);
 
-	for (size_t i = 0; i < p->ids.n; i++)
-		json_array_append_new(tokens, json_integer(p->ids.v[i]));
-	map = json_pack("{s:s, s:o, s:I}", "id", p->id, "tokens", tokens, "prompt_length", (json_int_t)p->ids.n);
 	if (map != NULL && r->chat != NULL && p->text != NULL)
 		json_object_set_new(map, "chat", json_string(kv_chat_name(r->chat)));
 	if (map != NULL && p->attributes != NULL)
@@ -259,63 +259,104 @@ sequence_map(const struct run *r, const struct kv_prompt *p)
 	return map;
 }
 
-/* Which queries of a prompt of T tokens, and memory for one layer of it. */
+/* The model's own response, if that is what was asked for. */
 static int
-prepare(struct run *r, size_t T, struct kv_err *e)
+respond(struct run *r, const struct kv_prompt *p, struct kv_ids *ids, json_t *map, struct kv_err *e)
 {
-	const struct kv_config *c = &r->model.cfg;
-	size_t n, bytes;
-	json_t *positions = json_array();
+	const struct kv_respond how = {
+		.tokens = p->ids.v,
+		.T = p->ids.n,
+		.type = r->dtype,
+		.most = r->response.most,
+		.stops = r->model.vocab.stops,
+		.n_stops = r->model.vocab.n_stops,
+	};
+	enum kv_stop why;
+	int rc;
 
-	r->count = r->queries.window < T ? r->queries.window : T;
-	r->first = T - r->count;
-	for (size_t i = r->first; i < T; i++)
-		json_array_append_new(positions, json_integer((json_int_t)i));
-	r->q_attrs = json_pack("{s:s, s:o}", "region", r->queries.region, "positions", positions);
-	if (r->q_attrs == NULL)
-		return kv_no_memory(e, T);
-	if (!kv_mul(c->Hkv * c->D, T, &n) || !kv_type_bytes(r->dtype, n, &bytes))
-		return kv_no_memory(e, SIZE_MAX);
-	if ((r->k = kv_alloc(bytes, 1, e)) == NULL || (r->v = kv_alloc(bytes, 1, e)) == NULL ||
-	    (r->q = kv_alloc(c->Hq * r->count, c->D * sizeof *r->q, e)) == NULL ||
-	    (r->logits = kv_alloc(c->vocab, sizeof *r->logits, e)) == NULL)
-		return KV_EMEM;
-	return KV_OK;
-}
-
-static void
-unprepare(struct run *r)
-{
-	free(r->k);
-	free(r->v);
-	free(r->q);
-	free(r->logits);
-	json_decref(r->q_attrs);
-	r->k = r->v = NULL;
-	r->q = r->logits = NULL;
-	r->q_attrs = NULL;
+	if (r->response.kind != KV_RESPONSE_GENERATE)
+		return KV_OK;
+	if ((rc = kv_respond(r->engine, &how, ids, &why, e)) == KV_OK)
+		json_object_set_new(map, "stop", json_string(kv_stop_names[why]));
+	return rc;
 }
 
 static int
-run_prompt(struct run *r, const struct kv_prompt *p, struct kv_err *e)
+emit_layer(void *ctx, const struct kv_layer_view *view, struct kv_err *e)
 {
-	const struct kv_prefill_input in = { .tokens = p->ids.v, .T = p->ids.n };
+	struct run *r = ctx;
+	size_t L = r->model.cfg.L;
+	int rc = kv_emit_layer(r->emit, view, e);
+
+	kv_progress("layers", r->done * L + view->layer + 1, r->prompts.n * L);
+	return rc;
+}
+
+static int
+put_logits(struct run *r, const float *logits, struct kv_err *e)
+{
+	struct kv_tensor t = { 0 };
+	int rc = kv_tensor_init(&t, "logits", KV_NO_LAYER, KVK_F32, "vocab", &r->model.cfg.vocab, e);
+
+	t.data = logits;
+	if (rc == KV_OK)
+		rc = kv_writer_tensor(r->writer, &t, e);
+	kv_tensor_fini(&t);
+	return rc;
+}
+
+/* The sequence that `map` opens. */
+static int
+write_sequence(
+    struct run *r, const struct kv_prompt *p, const struct kv_ids *behind, const json_t *map, struct kv_err *e)
+{
+	const struct kv_emit_options how = {
+		.writer = r->writer,
+		.device = &r->device,
+		.cfg = &r->model.cfg,
+		.type = r->dtype,
+		.region = r->queries.window > 0 ? r->queries.region : NULL,
+		.window = r->queries.window,
+		.behind = r->response.kind != KV_RESPONSE_NONE ? "response" : NULL,
+	};
+	const struct kv_prefill_input in = { p->ids.v, p->ids.n, behind->v, behind->n };
+	float *logits = kv_alloc(r->model.cfg.vocab, sizeof *logits, e);
+	int rc = KV_EMEM;
+
+	if (logits == NULL || (rc = kv_emit_new(&r->emit, &how, in.T, in.n_behind, e)) < 0 ||
+	    (rc = kv_writer_sequence(r->writer, map, e)) < 0 ||
+	    (rc = kv_prefill(r->engine, &in, emit_layer, r, logits, e)) < 0 || (rc = put_logits(r, logits, e)) < 0)
+		goto done;
+	rc = kv_writer_close(r->writer, e);
+done:
+	kv_emit_free(r->emit);
+	r->emit = NULL;
+	free(logits);
+	return rc;
+}
+
+static int
+run_prompt(struct run *r, size_t i, struct kv_err *e)
+{
+	const struct kv_prompt *p = &r->prompts.v[i];
 	json_t *map = sequence_map(r, p);
 	int rc;
 
 	if (map == NULL)
 		return kv_no_memory(e, p->ids.n);
-	if ((rc = prepare(r, p->ids.n, e)) < 0 || (rc = kv_writer_sequence(r->writer, map, e)) < 0 ||
-	    (rc = kv_prefill(r->engine, &in, emit_layer, r, r->logits, e)) < 0)
+	if ((rc = respond(r, p, &r->behind[i], map, e)) < 0)
 		goto done;
-	if ((rc = put(r, "logits", (size_t)KV_NO_LAYER, KVK_F32, "vocab", &r->model.cfg.vocab, r->logits, NULL, e)) < 0)
-		goto done;
-	rc = kv_writer_close(r->writer, e);
+	if (r->response.kind != KV_RESPONSE_NONE) {
+		json_object_set_new(map, "response", kv_ids_to_json(&r->behind[i]));
+		if (r->behind[i].n == 0)
+			kv_warn("prompt %zu: the response is empty", i);
+	}
+	rc = write_sequence(r, p, &r->behind[i], map, e);
+	kv_ids_fini(&r->behind[i]);
 	r->done++;
 done:
 	if (rc < 0 && rc != KV_EPIPE && rc != KV_EIO)
-		kv_where(e, "prompt %zu", r->done);
-	unprepare(r);
+		kv_where(e, "prompt %zu", i);
 	json_decref(map);
 	return rc;
 }
@@ -341,13 +382,14 @@ work(struct run *r, struct kv_err *e)
 	int rc;
 
 	if ((rc = kv_writer_open(&r->writer, kv_common.output, kv_common.only, kv_common.drop, e)) < 0 ||
-	    (rc = read_prompts(&r->prompts, e)) < 0 || (rc = kv_model_open(&r->model, kv_common.model, true, e)) < 0 ||
-	    (rc = encode_prompts(r, e)) < 0 ||
+	    (rc = read_prompts(&r->prompts, e)) < 0 || (rc = kv_response_read(&r->response, e)) < 0 ||
+	    (rc = kv_model_open(&r->model, kv_common.model, true, e)) < 0 || (rc = open_tokenizer(r, e)) < 0 ||
+	    (rc = encode_prompts(r, e)) < 0 || (rc = encode_responses(r, e)) < 0 ||
 	    (rc = kv_device_open(&r->device, kv_common.device, kv_common.threads, e)) < 0 ||
 	    (rc = kv_engine_new(&r->engine, &r->model, &r->device, e)) < 0 || (rc = write_header(r, e)) < 0)
 		return rc;
 	for (size_t i = 0; rc == KV_OK && i < r->prompts.n; i++)
-		rc = run_prompt(r, &r->prompts.v[i], e);
+		rc = run_prompt(r, i, e);
 	return rc;
 }
 
@@ -369,6 +411,10 @@ main(int argc, char **argv)
 	kv_device_close(&r.device);
 	kv_tokenizer_free(r.tokenizer);
 	kv_model_fini(&r.model);
+	for (size_t i = 0; r.behind != NULL && i < r.prompts.n; i++)
+		kv_ids_fini(&r.behind[i]);
+	free(r.behind);
+	kv_response_fini(&r.response);
 	kv_prompts_fini(&r.prompts);
 	return kv_report(rc, &e);
 }

@@ -35,6 +35,14 @@ kv_chat_recognise(const char *jinja)
 	return NULL;
 }
 
+const struct kv_chat *
+kv_chat_choose(const struct kv_chat *asked, const char *name, const char *jinja)
+{
+	if (asked != NULL)
+		return asked;
+	return name != NULL ? kv_chat_find(name) : kv_chat_recognise(jinja);
+}
+
 const char *
 kv_chat_name(const struct kv_chat *c)
 {

@@ -12,6 +12,9 @@ extern const char *const kv_chat_names; /* "chatml|llama2|llama3|mistral|..." fo
 const struct kv_chat *kv_chat_find(const char *name); /* NULL if none */
 /* The family a model's Jinja template belongs to; NULL if none is recognised. */
 const struct kv_chat *kv_chat_recognise(const char *jinja);
+/* The template to use: the one that was asked for, else the one of this name, else the one that is recognised in jinja;
+ * each may be NULL.  NULL if none is known. */
+const struct kv_chat *kv_chat_choose(const struct kv_chat *asked, const char *name, const char *jinja);
 const char *kv_chat_name(const struct kv_chat *c);
 
 /* Append the ids of one user turn, ready for the assistant's answer.

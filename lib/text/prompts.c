@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "lib/text/prompts.h"
 
-#include <ctype.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,24 +84,8 @@ int
 kv_prompts_add_tokens(struct kv_prompts *p, const char *list, struct kv_err *e)
 {
 	struct kv_prompt *x = push(p, e);
-	const char *s = list;
-	int rc = KV_OK;
 
-	if (x == NULL)
-		return KV_EMEM;
-	while (rc == KV_OK && *(s += strspn(s, " \t\r\n,")) != '\0') {
-		int word = (int)strcspn(s, " \t\r\n,");
-		char *end;
-		long long id;
-
-		errno = 0;
-		id = strtoll(s, &end, 10);
-		if (!isdigit((unsigned char)*s) || end != s + word || errno == ERANGE || id > INT32_MAX)
-			return kv_fail(e, KV_EARG, "'%.*s' is not a token id", word < 40 ? word : 40, s);
-		rc = kv_ids_add(&x->ids, (int32_t)id, e);
-		s = end;
-	}
-	return rc;
+	return x != NULL ? kv_ids_parse(&x->ids, list, e) : KV_EMEM;
 }
 
 int
@@ -125,21 +107,6 @@ kv_prompts_add_tokens_file(struct kv_prompts *p, const char *path, struct kv_err
 /* ---- JSON Lines */
 
 static int
-ids_of_array(const json_t *array, struct kv_ids *ids, struct kv_err *e)
-{
-	int rc = KV_OK;
-
-	for (size_t i = 0; rc == KV_OK && i < json_array_size(array); i++) {
-		const json_t *v = json_array_get(array, i);
-
-		if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > INT32_MAX)
-			return kv_fail(e, KV_EFORMAT, "element %zu is not a token id", i);
-		rc = kv_ids_add(ids, (int32_t)json_integer_value(v), e);
-	}
-	return rc;
-}
-
-static int
 take_prompt(struct kv_prompt *x, const json_t *v, const char *field, struct kv_err *e)
 {
 	int rc;
@@ -147,7 +114,7 @@ take_prompt(struct kv_prompt *x, const json_t *v, const char *field, struct kv_e
 	if (v == NULL)
 		return kv_fail(e, KV_EFORMAT, "no field '%s' (--field names the one with the prompt)", field);
 	if (json_is_array(v))
-		return (rc = ids_of_array(v, &x->ids, e)) < 0 ? kv_where(e, "field '%s'", field) : rc;
+		return (rc = kv_ids_from_json(&x->ids, v, e)) < 0 ? kv_where(e, "field '%s'", field) : rc;
 	if (!json_is_string(v))
 		return kv_fail(e, KV_EFORMAT, "field '%s' is neither text nor a list of token ids", field);
 	x->bytes = json_string_length(v);
@@ -245,11 +212,7 @@ encode_one(struct kv_prompt *x, const struct kv_prompt_coding *c, struct kv_err 
 	if (c->context > 0 && x->ids.n > c->context)
 		return kv_fail(e, KV_EARG, "the prompt has %zu tokens, the model's context ends at %zu: shorten it",
 		    x->ids.n, c->context);
-	for (size_t i = 0; i < x->ids.n; i++)
-		if (x->ids.v[i] < 0 || (size_t)x->ids.v[i] >= c->vocab)
-			return kv_fail(e, KV_EARG, "token id %d at position %zu is outside the vocabulary of %zu",
-			    (int)x->ids.v[i], i, c->vocab);
-	return KV_OK;
+	return kv_ids_check(&x->ids, c->vocab, 0, e);
 }
 
 int

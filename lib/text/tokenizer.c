@@ -18,31 +18,6 @@ struct kv_tokenizer {
 	struct kv_spm spm;
 };
 
-int
-kv_ids_add(struct kv_ids *ids, int32_t id, struct kv_err *e)
-{
-	size_t cap = ids->cap ? 2 * ids->cap : 64;
-	int32_t *v;
-
-	if (ids->n == ids->cap) {
-		if ((v = realloc(ids->v, cap * sizeof *v)) == NULL)
-			return kv_no_memory(e, cap * sizeof *v);
-		ids->v = v;
-		ids->cap = cap;
-	}
-	ids->v[ids->n++] = id;
-	return KV_OK;
-}
-
-void
-kv_ids_fini(struct kv_ids *ids)
-{
-	if (ids == NULL)
-		return;
-	free(ids->v);
-	*ids = (struct kv_ids){ 0 };
-}
-
 static int
 check_vocab(const struct kv_vocab *v, struct kv_err *e)
 {

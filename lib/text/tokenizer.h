@@ -5,14 +5,8 @@
 #define KV_TOKENIZER_H
 
 #include "lib/buf.h"
+#include "lib/text/ids.h"
 #include "lib/text/vocab.h"
-
-struct kv_ids {
-	int32_t *v;
-	size_t n, cap;
-};
-int kv_ids_add(struct kv_ids *ids, int32_t id, struct kv_err *e);
-void kv_ids_fini(struct kv_ids *ids);
 
 struct kv_tokenizer;
 

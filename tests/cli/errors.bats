@@ -161,7 +161,7 @@ cache() {
 
 @test "turns and continuations that are not there" {
 	cache
-	fails 1 "attribute 'question' is missing" kv-decode --prompt-field question cache.kv
+	fails 1 "field 'question' is missing" kv-decode --prompt-field question cache.kv
 	fails 1 'the turn to append is empty' kv-decode -p '' cache.kv
 	fails 1 'the continuation to measure is empty' kv-decode --nll /dev/null cache.kv
 	fails 1 'nosuch' kv-decode --nll nosuch cache.kv

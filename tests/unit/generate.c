@@ -12,8 +12,8 @@
 
 #include <math.h>
 
-#include "lib/model/generate.h"
-#include "tests/lib/tiny.h"
+#include "lib/model/respond.h"
+#include "tests/lib/rig.h"
 
 enum { L = 2, CONTEXT = 48, VOCAB = 300, ROOM = 64 };
 
@@ -303,6 +303,69 @@ too_long_to_follow(void **state)
 	kv_cache_free(c);
 }
 
+/* A response to T tokens, and the same by hand: prefill, a cache of this type, the loop. */
+static void
+expect_response(struct rig *r, size_t T, size_t most, const int32_t *stops, size_t n_stops, struct kv_ids *ids)
+{
+	struct rig_prompt p;
+	struct kv_respond o = { .T = T, .type = KVK_F16, .most = most, .stops = stops, .n_stops = n_stops };
+	struct told t;
+	struct kv_generation g = how(&t, most);
+	struct kv_cache *c;
+	enum kv_stop why, want;
+	size_t n;
+
+	rig_prefill(r, &p, T, 3);
+	o.tokens = p.tokens;
+	ids->n = 0;
+	assert_int_equal(kv_respond(r->x, &o, ids, &why, &err), KV_OK);
+	c = rig_cache(r, &p, NULL, KVK_F16, most + 1);
+	g.cfg = &r->m.cfg;
+	g.stops = stops;
+	g.n_stops = n_stops;
+	assert_int_equal(kv_generate(c, &g, p.logits, &want, &err), KV_OK);
+	assert_int_equal(why, want);
+	n = t.n - (why == KV_STOP_END || why == KV_STOP_CONTEXT);
+	assert_int_equal(ids->n, n);
+	assert_memory_equal(ids->v, t.ids, n * sizeof *ids->v);
+	kv_cache_free(c);
+	rig_prompt_fini(&p);
+}
+
+/* Without its end token, and without the token that has no place. */
+static void
+a_response_is_what_the_whole_cache_says(void **state)
+{
+	const struct tiny_spec spec = { .arch = "llama", .L = L, .Hq = 4, .Hkv = 2, .D = 8, .d = 32, .ff = 48,
+		.vocab = VOCAB, .context = CONTEXT, .seed = 5 };
+	struct kv_ids ids = { 0 };
+	struct kv_respond o = { .T = CONTEXT - 1, .type = KVK_F32, .most = 2 };
+	enum kv_stop why;
+	struct rig r;
+	int32_t stop, *tokens;
+
+	(void)state;
+	rig_open(&r, &spec, 1);
+	expect_response(&r, 20, 9, NULL, 0, &ids);
+	assert_int_equal(ids.n, 9);
+	stop = ids.v[8];
+	expect_response(&r, 20, 9, &stop, 1, &ids);
+	assert_true(ids.n < 9);
+	expect_response(&r, CONTEXT - 5, 20, NULL, 0, &ids);
+	assert_int_equal(ids.n, 5);
+	expect_response(&r, CONTEXT, 20, NULL, 0, &ids);
+	assert_int_equal(ids.n, 0);
+	tokens = calloc(CONTEXT, sizeof *tokens); /* the second of two has no place */
+	assert_non_null(tokens);
+	o.tokens = tokens;
+	assert_int_equal(kv_respond(r.x, &o, &ids, &why, &err), KV_OK);
+	assert_int_equal(ids.n, 1);
+	assert_int_equal(why, KV_STOP_CONTEXT);
+	free(tokens);
+	kv_ids_fini(&ids);
+	rig_close(&r);
+}
+
 int
 main(void)
 {
@@ -315,6 +378,7 @@ main(void)
 		cmocka_unit_test(not_a_number_is_no_token),
 		cmocka_unit_test(nll_is_the_sum_over_single_steps),
 		cmocka_unit_test(too_long_to_follow),
+		cmocka_unit_test(a_response_is_what_the_whole_cache_says),
 	};
 
 	return cmocka_run_group_tests(tests, open_all, close_all);

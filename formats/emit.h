@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ * What a prefill produces, on its way into a stream: per layer the queries that are wanted, keys and values of the
+ * prompt, queries and keys of what stands behind it.
+ */
+#ifndef KV_EMIT_H
+#define KV_EMIT_H
+
+#include "formats/stream.h"
+#include "lib/model/forward.h"
+
+struct kv_emit_options {
+	struct kv_writer *writer; /* a sequence is open */
+	const struct kv_device *device;
+	const struct kv_config *cfg;
+	enum kvk_type type; /* of keys and values */
+	const char *region; /* the attribute of `q`; NULL: no prompt queries */
+	size_t window;      /* the last so many tokens' queries, SIZE_MAX: all */
+	const char
+	    *behind; /* "response": `q.response` and `k.response` of the rows behind, also of none; NULL: nothing */
+};
+
+/* Everything in the options stays borrowed. */
+struct kv_emit;
+
+/* For one prompt of T tokens and n_behind rows behind it: memory for one of its layers.  Fails: KV_EMEM. */
+int kv_emit_new(struct kv_emit **out, const struct kv_emit_options *o, size_t T, size_t n_behind, struct kv_err *e);
+void kv_emit_free(struct kv_emit *x);
+
+/* One layer, as kv_prefill() shows it, and its layer end. */
+int kv_emit_layer(struct kv_emit *x, const struct kv_layer_view *view, struct kv_err *e);
+
+/* The attributes of queries: {region, positions first .. first + n - 1}; NULL: no memory. */
+json_t *kv_query_attrs(const char *region, size_t first, size_t n);
+
+#endif
