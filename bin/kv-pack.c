@@ -52,6 +52,7 @@ static int
 open_file(struct kv_source *s, const char *path, struct kv_err *e)
 {
 	struct stat st;
+	int rc;
 
 	*s = (struct kv_source){ .fd = -1 };
 	if (stat(path, &st) < 0)
@@ -60,7 +61,9 @@ open_file(struct kv_source *s, const char *path, struct kv_err *e)
 		return kv_fail(e, KV_EIO, "%s: is a directory; name the files in it", path);
 	if (!S_ISREG(st.st_mode))
 		return kv_fail(e, KV_EIO, "%s: is not a regular file, and has to be read twice", path);
-	return kv_source_open_raw(s, path, e);
+	if ((rc = kv_source_open_raw(s, path, e)) == KV_OK)
+		kv_source_unmap(s);
+	return rc;
 }
 
 /* The member's name: the path, without "./". */

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#define CHUNK_IN  ((size_t)64 << 10) /* of a mapped file, handed out at a time: kv_source_taken() is that exact */
+#define CHUNK_IN  ((size_t)64 << 10) /* handed out at a time: kv_source_taken() is that exact */
 #define CHUNK_OUT ((size_t)64 << 20) /* libarchive's gzip counts in 32 bits */
 #define GZIP_TAIL 8                  /* bytes behind gzip's data: CRC-32 and length, little-endian */
 
@@ -205,6 +205,7 @@ kv_source_expand(struct kv_source *s, struct kv_err *e)
 		return kv_no_memory(e, sizeof *x);
 	}
 	x->codec = c;
+	kv_source_unmap(s);
 	x->raw = *s;
 	*s = (struct kv_source){
 		.name = name, .fd = -1, .pull = expander_pull, .ctx = x, .drop = expander_free, .below = &x->raw

@@ -57,6 +57,17 @@ kv_source_open_raw(struct kv_source *s, const char *path, struct kv_err *e)
 	return KV_OK;
 }
 
+void
+kv_source_unmap(struct kv_source *s)
+{
+	if (s->map.data == NULL)
+		return;
+	kv_map_close(&s->map); /* which has left the descriptor's position alone */
+	s->at = NULL;
+	s->have = 0;
+	s->at_end = false;
+}
+
 /* "ARCHIVE:MEMBER" divided at the first colon behind the name of a file, into *archive (free() it) and the result,
  * which lies in path.  NULL: it is no such thing, or out of memory. */
 static const char *
