@@ -92,12 +92,8 @@ put_vectors(struct kv_engine *x, struct kv_err *e)
 	float *host = kv_alloc(floats, sizeof *host, e);
 	int rc = KV_EMEM;
 
-	if (host == NULL)
+	if (host == NULL || (x->vectors = kv_device_alloc(x->d, floats, sizeof *host, e)) == NULL)
 		goto done;
-	if ((x->vectors = kv_device_alloc(x->d, floats, sizeof *host, e)) == NULL) {
-		rc = KV_EDEV;
-		goto done;
-	}
 	gather_vectors(x, host, x->vectors);
 	rc = x->d->op->put(x->d->dev, x->vectors, host, floats * sizeof *host);
 	rc = kv_device_check(x->d, rc, "norm weights", e);
@@ -115,7 +111,7 @@ put_rope(struct kv_engine *x, struct kv_err *e)
 
 	x->rope = (struct kvk_rope){ .inv_freq = inv_freq, .dim = c->rope_dim, .interleaved = c->rope_interleaved };
 	if (inv_freq == NULL)
-		return KV_EDEV;
+		return KV_EMEM;
 	return kv_device_check(x->d, x->d->op->put(x->d->dev, inv_freq, c->inv_freq, n * sizeof *inv_freq),
 	    "rotary frequencies", e);
 }
