@@ -399,7 +399,7 @@ kv_history(void)
 /* ---- inputs, output, exit */
 
 void
-kv_start(struct kv_io *io, char *const *files, bool no_output, const char *skip)
+kv_start(struct kv_io *io, char *const *files, bool no_output, const char *uses)
 {
 	struct kv_pipe_options o = {
 		.files = files,
@@ -407,7 +407,7 @@ kv_start(struct kv_io *io, char *const *files, bool no_output, const char *skip)
 		.no_output = no_output,
 		.only = kv_common.only,
 		.drop = kv_common.drop,
-		.skip = skip,
+		.uses = uses,
 	};
 
 	*io = (struct kv_io){ 0 };
@@ -429,6 +429,14 @@ kv_next(struct kv_io *io, struct kv_step **step)
 {
 	if (io->status == KV_OK)
 		io->status = kv_pipe_next(io->pipe, step, &io->err);
+	return io->status;
+}
+
+int
+kv_hold(struct kv_io *io, struct kv_step **steps, size_t *n)
+{
+	if (io->status == KV_OK)
+		io->status = kv_pipe_hold(io->pipe, steps, n, &io->err);
 	return io->status;
 }
 

@@ -122,7 +122,7 @@ main(int argc, char **argv)
 	if (ratio == 0)
 		kv_usage(&tool, "--ratio: expected a share of the prompt, above 0 and at most 1");
 	g = (struct kv_grant){ entries, ratio == NO_RATIO ? 0 : ratio };
-	kv_start(&io, argv + 2, false, NULL);
+	kv_start(&io, argv + 2, false, "score,budget,protect");
 	if ((rc = io.status) == KV_OK)
 		rc = kv_config_from_json(&c, kv_pipe_model(io.pipe), &io.err);
 	while (rc >= 0 && (rc = kv_next(&io, &s)) == KV_OK)

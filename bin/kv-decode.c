@@ -424,7 +424,7 @@ main(int argc, char **argv)
 
 	kv_options(argc, argv, &tool);
 	understand(&r);
-	kv_start(&r.io, argv + 1, true, "q,score,budget");
+	kv_start(&r.io, argv + 1, true, "k,v,index,offset,logits");
 	rc = work(&r);
 	kv_writer_drop(r.writer);
 	kv_answers_free(r.answers);

@@ -79,7 +79,7 @@ main(int argc, char **argv)
 	int rc;
 
 	kv_options(argc, argv, &tool);
-	kv_start(&io, argv + 1, false, NULL);
+	kv_start(&io, argv + 1, false, "k,v,score,budget,protect");
 	rc = io.status;
 	while (rc >= 0 && (rc = kv_next(&io, &s)) == KV_OK)
 		rc = evict_step(&io, s);

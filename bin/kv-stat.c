@@ -11,7 +11,7 @@
 #include "lib/file.h"
 #include "lib/stat/stat.h"
 
-#define SKIP "v,q,q.lookahead,q.response,k.lookahead,k.response,logits"
+#define USES "score,budget,index,offset,logits.response" /* and of k the type */
 #define GATE 1e300 /* beyond any bound */
 
 static struct {
@@ -104,7 +104,7 @@ static int
 open_side(struct side *s, struct kv_err *e)
 {
 	char *files[] = { (char *)s->name, NULL };
-	const struct kv_pipe_options options = { .files = files, .no_output = true, .skip = SKIP, .bare = "k" };
+	const struct kv_pipe_options options = { .files = files, .no_output = true, .uses = USES };
 	int rc = kv_pipe_open(&s->pipe, &options, e);
 
 	if (strcmp(s->name, "-") == 0)

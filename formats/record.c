@@ -55,6 +55,16 @@ kv_map_int(const json_t *map, const char *key, json_int_t min, json_int_t max, j
 	return KV_OK;
 }
 
+bool
+kv_name_is_valid(const char *name, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (name[i] <= ' ' || name[i] > '~' || name[i] == ',')
+			return false;
+	return n > 0 && n < KV_NAME_MAX;
+}
+
+
 /* A string of 1 .. cap-1 printable ASCII characters, neither blank nor comma (which separate names on command
  * lines). */
 static int
@@ -67,9 +77,8 @@ copy_name(const json_t *v, const char *key, char *out, size_t cap, struct kv_err
 		return kv_fail(e, KV_EFORMAT, "key '%s' is missing", key);
 	if (s == NULL || n == 0 || n >= cap)
 		return kv_fail(e, KV_EFORMAT, "key '%s' is not a string of 1 to %zu bytes", key, cap - 1);
-	for (size_t i = 0; i < n; i++)
-		if (s[i] <= ' ' || s[i] > '~' || s[i] == ',')
-			return kv_fail(e, KV_EFORMAT, "key '%s' has a byte that no name may have", key);
+	if (!kv_name_is_valid(s, n))
+		return kv_fail(e, KV_EFORMAT, "key '%s' has a byte that no name may have", key);
 	memcpy(out, s, n + 1);
 	return KV_OK;
 }

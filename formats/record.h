@@ -25,6 +25,9 @@ int kv_record_parse(struct kv_record *rec, struct kv_err *e);
 int kv_tensor_from_map(struct kv_tensor *t, struct kv_payload *p, const json_t *map, struct kv_err *e);
 json_t *kv_tensor_to_map(const struct kv_tensor *t, const struct kv_payload *p); /* NULL: no memory */
 
+/* May a tensor or an axis be called so?  1 to KV_NAME_MAX - 1 printable bytes, no space, no comma. */
+bool kv_name_is_valid(const char *name, size_t n);
+
 /* An integer of a map within [min, max].  Fails: KV_EFORMAT, naming the key and what is expected. */
 int kv_map_int(const json_t *map, const char *key, json_int_t min, json_int_t max, json_int_t *out, struct kv_err *e);
 
@@ -36,6 +39,8 @@ struct kv_source;
 int kv_reader_take(struct kv_reader **out, struct kv_source *src, struct kv_err *e);
 
 /* ---- payloads, for the pipe: instead of kv_reader_payload(), once per tensor that was just returned */
+
+bool kv_reader_is_mapped(const struct kv_reader *r);
 
 /* Where the parts lie in a mapped file, which nobody has looked at yet.  KV_END: the input is not mapped. */
 int kv_reader_locate(struct kv_reader *r, const struct kv_tensor *t, struct kv_err *e);

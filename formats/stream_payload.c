@@ -209,12 +209,18 @@ locate(struct kv_reader *r, struct kv_err *e)
 	return KV_OK;
 }
 
+bool
+kv_reader_is_mapped(const struct kv_reader *r)
+{
+	return r->src.map.data != NULL;
+}
+
 int
 kv_reader_locate(struct kv_reader *r, const struct kv_tensor *t, struct kv_err *e)
 {
 	int rc;
 
-	if (r->src.map.data == NULL)
+	if (!kv_reader_is_mapped(r))
 		return KV_END;
 	if ((rc = begin(r, t->bytes, e)) < 0)
 		return rc;

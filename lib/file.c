@@ -76,6 +76,16 @@ kv_map_close(struct kv_map *m)
 	*m = (struct kv_map){ 0 };
 }
 
+void
+kv_map_forget(const void *at, size_t n)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = ((uintptr_t)at + page - 1) / page * page;
+	uintptr_t to = ((uintptr_t)at + n) / page * page;
+
+	if (to > from)
+		madvise((void *)from, to - from, MADV_DONTNEED); /* a hint: refusing it is no fault */
+}
+
 /* ---- reading whole files */
 
 static int

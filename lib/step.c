@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "lib/step.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,6 +70,8 @@ kv_step_put(struct kv_step *s, struct kv_tensor *t, struct kv_err *e)
 
 	if (t->name[0] == '\0' || t->layer != s->layer)
 		return kv_fail(e, KV_EARG, "tensor '%s' of layer %d put into layer %d", t->name, t->layer, s->layer);
+	if (i != NULL && i->unused)
+		return kv_fail(e, KV_EARG, "tensor '%s' is not among those that are used, and cannot be replaced", t->name);
 	if (i != NULL)
 		item_fini(i);
 	else if ((i = kv_step_add(s, e)) == NULL)
@@ -86,6 +89,7 @@ kv_step_remove(struct kv_step *s, const char *name)
 
 	if (i == NULL)
 		return;
+	assert(!i->unused); /* it may have left already */
 	item_fini(i);
 	/* an empty item of unknown records keeps the place, so that the growing above stays right */
 	after = (size_t)(s->items + s->n_items - i) - 1;

@@ -29,3 +29,28 @@ peak() {
 	echo "one sequence $one kB, eight $eight kB"
 	[ "$eight" -le $((one + 1000)) ]
 }
+
+@test "kv-budget: keys and values that it does not use are never in memory, whatever way they come" {
+	mapped=$(peak kv-budget uniform -r 0.5 8.kv)
+	piped=$(cat 8.kv | peak kv-budget uniform -r 0.5)
+	none=$(kv-score snapkv -w 8 --only score 8.kv | peak kv-budget uniform -r 0.5)
+	echo "mapped $mapped kB, behind a pipe $piped kB, without keys and values $none kB"
+	[ "$mapped" -le $((none + 1500)) ] # a part is 1 MB, a layer 2 MB
+	[ "$piped" -le $((none + 1000)) ]
+}
+
+@test "steps that are held: the spool keeps what is not used, or is large, out of memory" {
+	make_large 1 16 4096 deep.kv
+	for uses in q k; do # small: in memory; 1 MB: not
+		one=$(peak pass_stream --hold $uses 1.kv)
+		for n in 8 deep; do
+			mapped=$(peak pass_stream --hold $uses $n.kv)
+			piped=$(cat $n.kv | peak pass_stream --hold $uses)
+			echo "$uses of $n: one sequence $one kB, mapped $mapped kB, behind a pipe $piped kB"
+			[ "$mapped" -le $((one + 1500)) ]
+			[ "$piped" -le $((one + 2500)) ]
+		done
+		cat deep.kv | pass_stream --hold $uses | cmp - deep.kv
+		pass_stream --hold $uses 8.kv | cmp - 8.kv
+	done
+}

@@ -101,7 +101,7 @@ steps_come_in_order(void **state)
 	static const struct sample s = { .sequences = 2, .layers = 2, .tokens = 3, .behind = 2, .logits = true };
 	static const int layers[] = { 0, 1, KV_NO_LAYER, 0, 1, KV_NO_LAYER };
 	char *files[] = { (char *)scratch("in.kv"), NULL };
-	struct kv_pipe_options o = { .files = files, .no_output = true, .skip = "v,score" };
+	struct kv_pipe_options o = { .files = files, .no_output = true, .uses = "k,logits" };
 	struct kv_pipe *p;
 	struct kv_step *step;
 	struct kv_err e = { 0 };
@@ -121,8 +121,12 @@ steps_come_in_order(void **state)
 		assert_int_equal(step->seq->tokens[1], 7 + i / 3);
 		assert_string_equal(kv_step_at(step, 0)->name, layers[i] < 0 ? "logits" : "k");
 		assert_non_null(kv_step_at(step, 0)->data);
-		assert_null(kv_step_at(step, 1)); /* v and score were skipped */
-		assert_null(kv_step_find(step, "v"));
+		if (layers[i] < 0)
+			continue;
+		assert_string_equal(kv_step_at(step, 1)->name, "v"); /* described, but not used */
+		assert_int_equal(kv_step_find(step, "v")->shape[1], 3);
+		assert_null(kv_step_find(step, "v")->data);
+		assert_null(kv_step_find(step, "score")->data);
 	}
 	kv_fail(&e, KV_ESHAPE, "no good");
 	kv_step_where(p, step, &e);
@@ -132,7 +136,7 @@ steps_come_in_order(void **state)
 	assert_int_equal(kv_pipe_finish(p, KV_END, &e), KV_OK);
 }
 
-/* A program that adds a tensor, replaces one, removes one, and notes something on the sequence. */
+/* A program that adds a tensor, replaces one, and removes one. */
 static void
 programs_change_steps(void **state)
 {
@@ -150,7 +154,6 @@ programs_change_steps(void **state)
 	sample_write(files[0], &s);
 	must(kv_pipe_open(&p, &o, &e), &e);
 	while (kv_pipe_next(p, &step, &e) == KV_OK) {
-		json_object_set_new(step->seq->map, "note", json_string("x"));
 		if (step->layer == KV_NO_LAYER)
 			continue;
 		must(kv_tensor_new(&t, "score", step->layer, KVK_F32, "kv_head token", (size_t[]){ 2, 3 }, &e), &e);
@@ -174,7 +177,6 @@ programs_change_steps(void **state)
 	must(kv_pipe_open(&p, &o, &e), &e);
 	assert_int_equal(json_array_size(kv_pipe_history(p)), 2);
 	must(kv_pipe_next(p, &step, &e), &e);
-	assert_string_equal(json_string_value(json_object_get(step->seq->map, "note")), "x");
 	assert_string_equal(kv_step_at(step, 0)->name, "budget");
 	assert_int_equal(((const int32_t *)kv_step_at(step, 0)->data)[1], 77);
 	assert_string_equal(kv_step_at(step, 1)->name, "score");
