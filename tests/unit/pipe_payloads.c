@@ -29,18 +29,42 @@ struct how {
 	bool piped, held;
 };
 
-/* A reading end from which the file comes as a pipe: cat is our child. */
-static FILE *
-pipe_of(const char *path, char name[32])
-{
-	char command[256];
+/* The file comes as a pipe: its bytes wait there, or, where they are too many, cat is our child. */
+struct piped {
+	char name[32]; /* to be opened */
 	FILE *f;
+	bool is_child;
+};
 
-	snprintf(command, sizeof command, "cat '%s'", path);
-	f = popen(command, "re");
-	assert_non_null(f);
-	snprintf(name, 32, "/dev/fd/%d", fileno(f));
-	return f;
+static void
+piped_open(struct piped *p, const char *path)
+{
+	struct kv_buf b = scratch_read(path);
+	char command[256];
+	int ends[2];
+
+	p->is_child = b.n > 65536;
+	if (!p->is_child) {
+		assert_int_equal(pipe(ends), 0);
+		assert_int_equal(write(ends[1], b.data, b.n), b.n);
+		close(ends[1]);
+		p->f = fdopen(ends[0], "r");
+	} else {
+		snprintf(command, sizeof command, "cat '%s'", path);
+		p->f = popen(command, "re");
+	}
+	assert_non_null(p->f);
+	snprintf(p->name, sizeof p->name, "/dev/fd/%d", fileno(p->f));
+	kv_buf_fini(&b);
+}
+
+static void
+piped_close(struct piped *p)
+{
+	if (p->is_child)
+		pclose(p->f);
+	else
+		fclose(p->f);
 }
 
 typedef int each_step(struct kv_pipe *p, struct kv_step *s, struct kv_err *e);
@@ -49,16 +73,18 @@ typedef int each_step(struct kv_pipe *p, struct kv_step *s, struct kv_err *e);
 static int
 filter(const char *in, const char *out, const struct how *how, each_step *each, struct kv_err *e)
 {
-	char name[32], *files[] = { (char *)in, NULL };
-	FILE *f = how->piped ? pipe_of(in, name) : NULL;
+	char *files[] = { (char *)in, NULL };
 	struct kv_pipe_options o = { .files = files, .output = out, .uses = how->uses };
 	struct kv_step *s, *held;
 	struct kv_pipe *p = NULL;
+	struct piped pipe;
 	size_t n;
 	int rc;
 
-	if (how->piped)
-		files[0] = name;
+	if (how->piped) {
+		piped_open(&pipe, in);
+		files[0] = pipe.name;
+	}
 	rc = kv_pipe_open(&p, &o, e);
 	while (rc == KV_OK) {
 		if (how->held && (rc = kv_pipe_hold(p, &held, &n, e)) != KV_OK)
@@ -69,8 +95,8 @@ filter(const char *in, const char *out, const struct how *how, each_step *each, 
 		} while (rc == KV_OK && s->layer != KV_NO_LAYER);
 	}
 	rc = kv_pipe_finish(p, rc, e);
-	if (f != NULL)
-		pclose(f);
+	if (how->piped)
+		piped_close(&pipe);
 	return rc;
 }
 
@@ -179,6 +205,29 @@ damage_is_noticed(void **state)
 	kv_buf_fini(&b);
 }
 
+/* A stream that ends anywhere is refused, whatever becomes of its payloads. */
+static void
+cut_streams_are_refused(void **state)
+{
+	static const struct sample s = { .sequences = 1, .layers = 1, .tokens = 6, .tensors = "k score v" };
+	const char *in = scratch("in.kv"), *cut = scratch("cut.kv"), *out = scratch("none.kv");
+	struct kv_buf b;
+	struct kv_err e = { 0 };
+
+	(void)state;
+	sample_write(in, &s);
+	b = scratch_read(in);
+	for (size_t n = 0; n < b.n; n++) {
+		const struct how how = { n & 4 ? "score" : "k", n & 1, n & 2 };
+
+		scratch_write(cut, b.data, n);
+		assert_int_equal(filter(cut, out, &how, NULL, &e), KV_EFORMAT);
+		expect_text(&e, n > 0 ? "cut short" : "empty");
+		assert_int_equal(access(out, F_OK), -1);
+	}
+	kv_buf_fini(&b);
+}
+
 /* ---- steps that are held */
 
 /* A value of the last layer, spooled and mapped, goes into the first. */
@@ -186,18 +235,18 @@ static void
 held_steps_are_all_there(void **state)
 {
 	const char *in = scratch("in.kv"), *out = scratch("none.kv");
-	char name[32], *files[] = { name, NULL };
+	struct piped pipe;
+	char *files[] = { pipe.name, NULL };
 	struct kv_pipe_options o = { .files = files, .output = out, .uses = "k,new" };
 	struct kv_pipe *p;
 	struct kv_step *held, *s, *again;
 	struct kv_tensor t;
 	struct kv_err e = { 0 };
 	size_t n, m;
-	FILE *f;
 
 	(void)state;
 	sample_write(in, &large);
-	f = pipe_of(in, name);
+	piped_open(&pipe, in);
 	must(kv_pipe_open(&p, &o, &e), &e);
 	assert_int_equal(kv_pipe_hold(p, &held, &n, &e), KV_OK);
 	assert_int_equal(n, 3);
@@ -210,7 +259,7 @@ held_steps_are_all_there(void **state)
 	assert_ptr_equal(s, &held[0]);
 	assert_int_equal(kv_pipe_hold(p, &again, &m, &e), KV_EARG); /* in the middle */
 	assert_int_equal(kv_pipe_finish(p, KV_EARG, &e), KV_EARG);
-	pclose(f);
+	piped_close(&pipe);
 	assert_int_equal(access(out, F_OK), -1);
 }
 
@@ -375,6 +424,7 @@ main(void)
 		cmocka_unit_test(what_is_not_used_passes),
 		cmocka_unit_test(what_is_not_used_has_no_data),
 		cmocka_unit_test(damage_is_noticed),
+		cmocka_unit_test(cut_streams_are_refused),
 		cmocka_unit_test(held_steps_are_all_there),
 		cmocka_unit_test(held_steps_can_be_changed),
 		cmocka_unit_test(tmpdir_is_named),
