@@ -131,6 +131,22 @@ kv_tensor_expect(const struct kv_tensor *t, enum kvk_type type, const char *axes
 	return kv_fail(e, KV_ESHAPE, "%s: expected [%s], found [%s]", t->name, expected, found);
 }
 
+json_int_t
+kv_tensor_position(const struct kv_tensor *t, size_t i, size_t n)
+{
+	const json_t *first = json_object_get(t->attrs, "first_position"), *list = json_object_get(t->attrs, "positions");
+	const json_t *v = json_array_size(list) == n ? json_array_get(list, i) : NULL;
+	json_int_t at = -1;
+
+	if (i >= n || n > INT32_MAX)
+		return -1;
+	if (json_is_integer(first) && json_integer_value(first) >= 0 && json_integer_value(first) <= INT32_MAX)
+		at = json_integer_value(first) + (json_int_t)i;
+	else if (first == NULL && json_is_integer(v))
+		at = json_integer_value(v);
+	return at >= 0 && at <= INT32_MAX ? at : -1;
+}
+
 enum kvk_type
 kv_type_find(const char *name)
 {

@@ -59,6 +59,10 @@ size_t kv_tensor_n(const struct kv_tensor *t);
 #define KV_ANY ((size_t)-1)
 int kv_tensor_expect(const struct kv_tensor *t, enum kvk_type type, const char *axes, const size_t *shape, struct kv_err *e);
 
+/* The true position of row i of n rows, as the attributes tell: `first_position` of rows that follow each other, or a list
+ * `positions`.  -1: they do not, or tell it of another number of rows. */
+json_int_t kv_tensor_position(const struct kv_tensor *t, size_t i, size_t n);
+
 /* "f16" -> KVK_F16; KVK_N_TYPES when unknown. */
 enum kvk_type kv_type_find(const char *name);
 

@@ -3,8 +3,7 @@
  *
  * A row is one point of all axes but `dim`, whose elements stand side by side; without `dim` a row has one value.  In
  * front: the position, the sequence and the layer (unless one was chosen), the head (unless one was chosen), other
- * axes.  Positions are true ones: of what was evicted they come from `index`, of queries from the attribute
- * `positions`. */
+ * axes.  Positions are true ones: of what was evicted they come from `index`, of queries from the attributes. */
 #include <string.h>
 
 #include "lib/show/show.h"
@@ -19,7 +18,7 @@ struct rows {
 	enum role role[KV_AXES_MAX];
 	int first;                /* the axis whose index (or true position) leads a row; -1: a tensor without axes */
 	size_t n, width;          /* rows, values of a row */
-	const json_t *positions;  /* of queries; NULL: none */
+	bool positioned;          /* rows have positions of their own, told by the attributes */
 	struct kv_show_kept kept; /* of an evicted tensor [entry](, dim) */
 	bool ragged;
 };
@@ -30,8 +29,8 @@ role_of(const char *axis)
 	static const struct {
 		const char *axis;
 		enum role role;
-	} roles[] = { { "token", POSITION }, { "entry", POSITION }, { "query", POSITION }, { "kv_head", HEAD },
-		{ "head", HEAD }, { "dim", DIM } };
+	} roles[] = { { "token", POSITION }, { "entry", POSITION }, { "query", POSITION }, { "row", POSITION },
+		{ "kv_head", HEAD }, { "head", HEAD }, { "dim", DIM } };
 
 	for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++)
 		if (strcmp(roles[i].axis, axis) == 0)
@@ -71,8 +70,6 @@ wanted(const struct kv_show *s)
 static void
 plan(struct rows *r, struct kv_show *s, const struct kv_tensor *t)
 {
-	const json_t *positions = json_object_get(t->attrs, "positions");
-
 	*r = (struct rows){ .t = t, .first = -1, .n = 1, .width = 1 };
 	for (unsigned i = 0; i < t->n_axes; i++) {
 		r->role[i] = role_of(t->axis[i]);
@@ -85,8 +82,8 @@ plan(struct rows *r, struct kv_show *s, const struct kv_tensor *t)
 		r->n *= t->shape[i];
 		if (r->first < 0 || r->role[r->first] != POSITION)
 			r->first = (int)i;
-		if (r->role[i] == POSITION && json_array_size(positions) == t->shape[i])
-			r->positions = positions;
+		if (r->role[i] == POSITION && kv_tensor_position(t, 0, t->shape[i]) >= 0)
+			r->positioned = true;
 	}
 	if (t->n_axes > 0 && strcmp(t->axis[0], "entry") == 0 && kv_show_kept(s, &r->kept))
 		r->ragged = r->kept.n == t->shape[0];
@@ -104,7 +101,7 @@ say_axis(struct kv_show *s, const struct rows *r, unsigned axis)
 {
 	if (r->role[axis] == HEAD)
 		kv_say(s, "head");
-	else if (r->role[axis] == POSITION && (r->ragged || r->positions || strcmp(r->t->axis[axis], "token") == 0))
+	else if (r->role[axis] == POSITION && (r->ragged || r->positioned || strcmp(r->t->axis[axis], "token") == 0))
 		kv_say(s, "position");
 	else if (r->t->axis[axis][0])
 		kv_say_string(s, r->t->axis[axis]);
@@ -153,8 +150,8 @@ say_row(struct kv_show *s, const struct rows *r, size_t i, const size_t *at, siz
 
 	if (r->ragged)
 		kv_say(s, "%d", r->kept.index[i]);
-	else if (r->positions)
-		kv_say(s, "%lld", (long long)json_integer_value(json_array_get(r->positions, first)));
+	else if (r->positioned)
+		kv_say(s, "%lld", (long long)kv_tensor_position(r->t, first, r->t->shape[r->first]));
 	else
 		kv_say(s, "%zu", first);
 	if (s->o.sequence == KV_SHOW_ALL)

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "lib/show/show.h"
+#include "tests/lib/streams.h"
 
 static void
 assert_escaped(const char *bytes, size_t n, const char *expected)
@@ -237,6 +238,38 @@ rows_of_the_index(void **state)
 	assert_said(&s, "0\t2\t3\t0\t0\n4\t2\t3\t0\t4\n1\t2\t3\t1\t1\n2\t2\t3\t1\t2\n4\t2\t3\t1\t4\n");
 }
 
+/* Queries and what stands behind a prompt: their attributes say where they stand. */
+static void
+rows_with_positions(void **state)
+{
+	static const struct {
+		const char *attrs, *said;
+	} rows[] = {
+		{ "{'first_position':7}", "position\tq\n7\t0.5\n8\t1.5\n9\t2.5\n" },
+		{ "{'positions':[3,9,4]}", "position\tq\n3\t0.5\n9\t1.5\n4\t2.5\n" },
+		{ "{'positions':[3,9]}", "query\tq\n0\t0.5\n1\t1.5\n2\t2.5\n" }, /* of other rows */
+		{ "{'first_position':-1}", "query\tq\n0\t0.5\n1\t1.5\n2\t2.5\n" },
+		{ "{'first_position':'7','positions':[3,9,4]}", "query\tq\n0\t0.5\n1\t1.5\n2\t2.5\n" },
+	};
+	static const float q[3] = { 0.5f, 1.5f, 2.5f };
+	struct kv_tensor t;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct kv_show s = { .o = all_of("q") };
+
+		s.o.sequence = s.o.layer = 0;
+		begin(&s, 0, 3);
+		assert_int_equal(kv_tensor_init(&t, "q", 0, KVK_F32, "query", &n3, NULL), KV_OK);
+		t.data = q;
+		t.attrs = json_of(rows[i].attrs);
+		assert_int_equal(kv_view_rows.tensor(&s, &t), KV_OK);
+		kv_tensor_fini(&t);
+		assert_int_equal(kv_view_rows.layer(&s), KV_OK);
+		assert_said(&s, rows[i].said);
+	}
+}
+
 static void
 no_rows_is_a_fault(void **state)
 {
@@ -336,6 +369,7 @@ main(void)
 		cmocka_unit_test(rows_of_scores),
 		cmocka_unit_test(rows_of_an_evicted_head),
 		cmocka_unit_test(rows_of_the_index),
+		cmocka_unit_test(rows_with_positions),
 		cmocka_unit_test(no_rows_is_a_fault),
 		cmocka_unit_test(tokens_of_two_heads_and_of_one),
 		cmocka_unit_test(tokens_as_json),
