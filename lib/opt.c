@@ -31,6 +31,23 @@ find_letter(const struct kv_opt *const *tables, char letter)
 	return NULL;
 }
 
+/* The place of s in "raw|position", -1 if it is none of them. */
+static int
+find_choice(const char *choices, const char *s)
+{
+	size_t n = strlen(s), m;
+	int i = 0;
+
+	for (const char *p = choices; n > 0; p += m + 1, i++) {
+		m = strcspn(p, "|");
+		if (m == n && strncmp(p, s, n) == 0)
+			return i;
+		if (p[m] == '\0')
+			break;
+	}
+	return -1;
+}
+
 static double
 largest(enum kv_opt_kind kind)
 {
@@ -47,15 +64,20 @@ set_whole(const struct kv_opt *o, const char *s, struct kv_err *e)
 	bool ranged = o->max > o->min;
 	double min = ranged ? o->min : 0, max = ranged ? o->max : largest(o->kind);
 	unsigned long long v;
+	int word = o->choices != NULL ? find_choice(o->choices, s) : -1;
 	char *end;
 
+	if (o->kind == KV_SIZE && word >= 0) {
+		*(size_t *)o->to = SIZE_MAX - (size_t)word;
+		return KV_OK;
+	}
 	errno = 0;
 	v = strtoull(s, &end, 10);
 	/* strtoull takes spaces and signs; a count has neither */
 	if (!isdigit((unsigned char)*s) || *end != '\0' || errno == ERANGE || (double)v < min || (double)v > max ||
 	    (o->kind == KV_SIZE && v > INT64_MAX))
-		return kv_fail(
-		    e, KV_EARG, "--%s: expected a whole number from %.0f to %.0f, got '%s'", o->name, min, max, s);
+		return kv_fail(e, KV_EARG, "--%s: expected a whole number from %.0f to %.0f%s%s, got '%s'", o->name, min,
+		    max, o->choices != NULL ? " or " : "", o->choices != NULL ? o->choices : "", s);
 	if (o->kind == KV_UINT)
 		*(unsigned *)o->to = (unsigned)v;
 	else if (o->kind == KV_SIZE)
@@ -81,25 +103,10 @@ set_double(const struct kv_opt *o, const char *s, struct kv_err *e)
 	return KV_OK;
 }
 
-static bool
-is_choice(const char *choices, const char *s)
-{
-	size_t n = strlen(s), m;
-
-	for (const char *p = choices; n > 0; p += m + 1) {
-		m = strcspn(p, "|");
-		if (m == n && strncmp(p, s, n) == 0)
-			return true;
-		if (p[m] == '\0')
-			break;
-	}
-	return false;
-}
-
 static int
 set_string(const struct kv_opt *o, const char *s, struct kv_err *e)
 {
-	if (o->choices != NULL && !is_choice(o->choices, s))
+	if (o->choices != NULL && find_choice(o->choices, s) < 0)
 		return kv_fail(e, KV_EARG, "--%s: expected one of %s, got '%s'", o->name, o->choices, s);
 	*(const char **)o->to = s;
 	return KV_OK;
@@ -118,8 +125,8 @@ add_string(const struct kv_opt *o, const char *s, struct kv_err *e)
 	return KV_OK;
 }
 
-static int
-set(const struct kv_opt *o, const char *value, struct kv_err *e)
+int
+kv_opt_set(const struct kv_opt *o, const char *value, struct kv_err *e)
 {
 	switch (o->kind) {
 	case KV_FLAG: *(bool *)o->to = true; return KV_OK;
@@ -218,7 +225,7 @@ set_or_keep(void *ctx, const struct kv_opt *o, const char *text, struct kv_err *
 	struct operands *kept = ctx;
 
 	if (o != NULL)
-		return set(o, text, e);
+		return kv_opt_set(o, text, e);
 	kept->argv[kept->n++] = (char *)text; /* never behind the argument that is read */
 	return KV_OK;
 }
@@ -244,7 +251,11 @@ is_unset(const struct kv_opt *o)
 
 	switch (o->kind) {
 	case KV_UINT: v = *(unsigned *)o->to; break;
-	case KV_SIZE: v = (double)*(size_t *)o->to; break;
+	case KV_SIZE:
+		if (o->choices != NULL && *(size_t *)o->to > INT64_MAX + 1ull)
+			return false;
+		v = (double)*(size_t *)o->to;
+		break;
 	case KV_U64: v = (double)*(uint64_t *)o->to; break;
 	case KV_DOUBLE: v = *(double *)o->to; break;
 	default: return false;
@@ -252,16 +263,32 @@ is_unset(const struct kv_opt *o)
 	return o->max > o->min && (v < o->min || v > o->max);
 }
 
+/* The word that stands for a number, as kv_opt_set() stores it; false when v is a number. */
+static bool
+word_of(const struct kv_opt *o, size_t v, const char **word, int *length)
+{
+	const char *p = o->choices;
+
+	for (size_t skip = SIZE_MAX - v; p != NULL && skip > 0; skip--)
+		p = (p = strchr(p, '|')) != NULL ? p + 1 : NULL;
+	*word = p;
+	*length = p != NULL ? (int)strcspn(p, "|") : 0;
+	return p != NULL;
+}
+
 static int
 help_default(const struct kv_opt *o, struct kv_buf *out, struct kv_err *e)
 {
 	const char *s;
+	int n;
 
 	if (is_unset(o))
 		return KV_OK;
 	switch (o->kind) {
 	case KV_UINT: return kv_buf_printf(out, e, " (default %u)", *(unsigned *)o->to);
 	case KV_SIZE:
+		if (*(size_t *)o->to > INT64_MAX && word_of(o, *(size_t *)o->to, &s, &n))
+			return kv_buf_printf(out, e, " (default %.*s)", n, s);
 		return *(size_t *)o->to > INT64_MAX ? KV_OK : kv_buf_printf(out, e, " (default %zu)", *(size_t *)o->to);
 	case KV_U64: return kv_buf_printf(out, e, " (default %llu)", (unsigned long long)*(uint64_t *)o->to);
 	case KV_DOUBLE: return kv_buf_printf(out, e, " (default %g)", *(double *)o->to);
@@ -289,7 +316,7 @@ kv_opt_help(const struct kv_opt *table, struct kv_buf *out, struct kv_err *e)
 		if (rc == KV_OK)
 			rc = kv_buf_printf(out, e, "%-*s  %s", HELP_COLUMN - 2, left.data, o->help);
 		if (rc == KV_OK && o->choices != NULL)
-			rc = kv_buf_printf(out, e, ": %s", o->choices);
+			rc = kv_buf_printf(out, e, "%s%s", o->kind == KV_SIZE ? "; or " : ": ", o->choices);
 		if (rc == KV_OK)
 			rc = help_default(o, out, e);
 		if (rc == KV_OK)

@@ -35,12 +35,16 @@ struct kv_opt {
 	const char *arg;     /* "TOKENS"; NULL for flags */
 	const char *help;    /* one line, lower case */
 	double min, max;     /* range of numbers when max > min; inclusive */
-	const char *choices; /* "auto|cpu|cuda" for KV_STRING: anything else is refused; NULL: any */
+	const char *choices; /* "auto|cpu|cuda" for KV_STRING: anything else is refused; NULL: any.  For KV_SIZE: words that
+			      * stand for numbers, the first for SIZE_MAX, the second for SIZE_MAX - 1, ... */
 };
 
 /* Parse argv by the tables (NULL-terminated array of tables).  Operands move to the front of argv[1..]; *argc becomes 1
  * + their number, argv[*argc] = NULL.  Fails: KV_EARG with a sentence for the user. */
 int kv_opt_parse(const struct kv_opt *const *tables, int *argc, char **argv, struct kv_err *e);
+
+/* One option from its text, as the command line has it (NULL for flags).  Fails: KV_EARG. */
+int kv_opt_set(const struct kv_opt *o, const char *text, struct kv_err *e);
 
 /* The same walk for another purpose: fn sees every option as its row and its text (NULL for flags), every operand with
  * o NULL, in order; a value below KV_OK from it ends the walk. */
