@@ -18,6 +18,7 @@ LIBS     = -lmsgpackc -ljansson -lxxhash -lpcre2-8 -lutf8proc -larchive -ldnnl -
 
 LIB   := $(sort $(wildcard lib/*.c lib/*/*.c formats/*.c kernels/*.c kernels/cpu/*.c))
 BIN   := $(sort $(wildcard bin/kv-*.c))
+SHARE := $(filter-out $(BIN),$(sort $(wildcard bin/*.c)))
 UNIT  := $(sort $(wildcard tests/unit/*.c tests/kernels/*.c))
 TLIB  := $(sort $(wildcard tests/lib/*.c))
 TOOL  := $(sort $(wildcard tests/tools/*.c))
@@ -40,7 +41,7 @@ $B/libkv.a: $(LIBOBJ)
 	@rm -f $@
 	$(AR) rcs $@ $^
 
-$B/bin/%: $B/obj/bin/%.c.o $B/obj/bin/common.c.o $B/libkv.a
+$B/bin/%: $B/obj/bin/%.c.o $(SHARE:%=$B/obj/%.o) $B/libkv.a
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(ALLFLAGS) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 

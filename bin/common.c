@@ -14,7 +14,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MAX_METHODS 64
 #define MAX_THREADS 1024
 
 struct kv_common_values kv_common = { .device = "auto" };
@@ -58,7 +57,8 @@ static const struct {
 #define N_ROWS (sizeof rows / sizeof rows[0])
 
 static struct kv_opt shared[N_ROWS + 1]; /* the rows this tool takes */
-static const struct kv_opt *tables[3];
+static struct kv_opt method_opts[KV_PARAMS_MAX + 1];
+static const struct kv_opt *tables[4]; /* the method's, the tool's, the shared; NULL */
 
 static const char *
 name(void)
@@ -138,38 +138,42 @@ kv_progress_end(void)
 
 /* ---- help and misuse */
 
-static size_t
-list_methods(const struct kv_tool *tool, struct kv_method_row *list)
-{
-	return tool->methods != NULL ? tool->methods(list, MAX_METHODS) : 0;
-}
-
 static const char *
 method_word(const struct kv_tool *tool)
 {
 	return tool->method != NULL ? tool->method : "METHOD";
 }
 
+static int
+help_methods(const struct kv_tool *tool, struct kv_buf *out, struct kv_err *e)
+{
+	const struct kv_method *m = kv_common.params.method;
+	int rc = KV_OK;
+
+	if (m != NULL) {
+		rc = kv_buf_printf(out, e, "\n%s: %s%s%s\n", m->name, m->brief, m->paper ? ", " : "", m->paper ? m->paper : "");
+		return rc == KV_OK ? kv_opt_help(tables[0], out, e) : rc;
+	}
+	if (tool->methods != NULL)
+		rc = kv_buf_printf(out, e, "\n%s:\n", method_word(tool));
+	for (size_t i = 0; rc == KV_OK && tool->methods != NULL && (m = tool->methods(i)) != NULL; i++)
+		rc = kv_buf_printf(out, e, "  %-24s  %s\n", m->name, m->brief);
+	if (rc == KV_OK && tool->methods != NULL && tool->method == NULL)
+		rc = kv_buf_printf(out, e, "\n'%s METHOD --help' has the options of a METHOD.\n", tool->name);
+	return rc;
+}
+
 /* The whole help text, made before the options are read: it shows the defaults it finds in the variables. */
 static int
 help_text(const struct kv_tool *tool, struct kv_buf *out, struct kv_err *e)
 {
-	struct kv_method_row list[MAX_METHODS];
-	size_t n = list_methods(tool, list);
 	int rc;
 
-	if ((rc = kv_buf_printf(out, e, "usage: %s %s\n%s\n", tool->name, tool->usage, tool->brief)) < 0)
+	if ((rc = kv_buf_printf(out, e, "usage: %s %s\n%s\n", tool->name, tool->usage, tool->brief)) < 0 ||
+	    (rc = help_methods(tool, out, e)) < 0 || (rc = kv_buf_printf(out, e, "\noptions:\n")) < 0)
 		return rc;
-	if (n > 0 && (rc = kv_buf_printf(out, e, "\n%s:\n", method_word(tool))) < 0)
-		return rc;
-	for (size_t i = 0; i < n; i++)
-		if ((rc = kv_buf_printf(out, e, "  %-24s  %s\n", list[i].name, list[i].brief)) < 0)
-			return rc;
-	if ((rc = kv_buf_printf(out, e, "\noptions:\n")) < 0)
-		return rc;
-	for (size_t i = 0; tables[i] != NULL; i++)
-		if ((rc = kv_opt_help(tables[i], out, e)) < 0)
-			return rc;
+	for (size_t i = 1; rc == KV_OK && tables[i] != NULL; i++)
+		rc = kv_opt_help(tables[i], out, e);
 	return rc;
 }
 
@@ -185,6 +189,7 @@ kv_usage(const struct kv_tool *tool, const char *fmt, ...)
 {
 	va_list ap;
 
+	tool = tool != NULL ? tool : self;
 	fprintf(stderr, "%s: ", tool->name);
 	va_start(ap, fmt);
 	vfprintf(stderr, fmt, ap);
@@ -193,18 +198,18 @@ kv_usage(const struct kv_tool *tool, const char *fmt, ...)
 	misuse(tool);
 }
 
-void
-kv_usage_method(const struct kv_tool *tool, const char *given)
+/* An unknown or missing METHOD: the known ones with their briefs. */
+_Noreturn static void
+misuse_method(const struct kv_tool *tool, const char *given)
 {
-	struct kv_method_row list[MAX_METHODS];
-	size_t n = list_methods(tool, list);
+	const struct kv_method *m;
 
 	if (given == NULL)
 		fprintf(stderr, "%s: expected a %s, one of\n", tool->name, method_word(tool));
 	else
 		fprintf(stderr, "%s: unknown %s '%s', expected one of\n", tool->name, method_word(tool), given);
-	for (size_t i = 0; i < n; i++)
-		fprintf(stderr, "  %-16s  %s\n", list[i].name, list[i].brief);
+	for (size_t i = 0; (m = tool->methods(i)) != NULL; i++)
+		fprintf(stderr, "  %-16s  %s\n", m->name, m->brief);
 	misuse(tool);
 }
 
@@ -304,34 +309,65 @@ make_threads_wait_calmly(void)
 		execv("/proc/self/exe", saved_argv);
 }
 
+/* The tables of options of this tool and, if it has methods, of the one that is asked for; its name into *given. */
+static int
+set_tables(const struct kv_tool *tool, int argc, char **argv, const char **given, struct kv_err *e)
+{
+	static const struct kv_opt none[] = { { 0 } };
+	const struct kv_method *m = NULL;
+	size_t n = 0;
+	int rc = KV_OK;
+
+	for (size_t i = 0; i < N_ROWS; i++)
+		if (rows[i].bit == 0 || (tool->common & rows[i].bit))
+			shared[n++] = rows[i].opt;
+	tables[0] = method_opts;
+	tables[1] = tool->opts != NULL ? tool->opts : none;
+	tables[2] = shared;
+	if (tool->methods == NULL || (rc = kv_find_method(tool, tables + 1, argc, argv, given, &m, e)) < 0 || m == NULL)
+		return rc;
+	kv_params_init(&kv_common.params, m);
+	kv_params_options(&kv_common.params, method_opts);
+	return KV_OK;
+}
+
+/* Leaves if the user wants to read rather than work. */
+static void
+answer_questions(const struct kv_tool *tool, struct kv_buf *help, struct kv_err *e)
+{
+	if (want_help)
+		print_and_leave(help);
+	help->n = 0;
+	if (want_version && kv_buf_printf(help, e, "%s (kvtools) %s\n", tool->name, KV_VERSION) == KV_OK)
+		print_and_leave(help);
+	kv_buf_fini(help);
+}
+
 int
 kv_options(int argc, char **argv, const struct kv_tool *tool)
 {
-	static const struct kv_opt none[] = { { 0 } };
+	struct kv_params *p = &kv_common.params;
 	struct kv_buf help = { 0 };
 	struct kv_err e = { 0 };
-	size_t n = 0;
-	int rc;
+	const char *given = NULL;
+	int rc, found;
 
 	self = tool;
 	fill_descriptors();
 	signal(SIGPIPE, SIG_IGN); /* a write tells us: KV_EPIPE */
 	save_command(argc, argv);
 	atexit(free_at_exit);
-	for (size_t i = 0; i < N_ROWS; i++)
-		if (rows[i].bit == 0 || (tool->common & rows[i].bit))
-			shared[n++] = rows[i].opt;
-	tables[0] = tool->opts != NULL ? tool->opts : none;
-	tables[1] = shared;
+	found = rc = set_tables(tool, argc, argv, &given, &e);
 	take_environment(tool);
-	if ((rc = help_text(tool, &help, &e)) == KV_OK)
+	if (rc == KV_OK && p->method != NULL)
+		rc = kv_check_method_options(tool, tables + 1, p, argc, argv, &e);
+	if (rc == KV_OK && (rc = help_text(tool, &help, &e)) == KV_OK)
 		rc = kv_opt_parse(tables, &argc, argv, &e);
-	if (want_help)
-		print_and_leave(&help);
-	help.n = 0;
-	if (want_version && kv_buf_printf(&help, &e, "%s (kvtools) %s\n", tool->name, KV_VERSION) == KV_OK)
-		print_and_leave(&help);
-	kv_buf_fini(&help);
+	answer_questions(tool, &help, &e);
+	if (tool->methods != NULL && found == KV_OK && p->method == NULL)
+		misuse_method(tool, given);
+	if (rc == KV_OK && p->method != NULL)
+		rc = kv_params_check(p, &e);
 	if (rc < 0)
 		kv_usage(tool, "%s", e.text);
 	if (!is_device_name(kv_common.device))
@@ -411,10 +447,7 @@ kv_start(struct kv_io *io, char *const *files, bool no_output, const char *uses)
 	};
 
 	*io = (struct kv_io){ 0 };
-	if (self->common & KV_COMMON_DEVICE)
-		io->status = kv_device_open(&io->device, kv_common.device, kv_common.threads, &io->err);
-	if (io->status < 0)
-		return;
+	kv_device_plan(&io->device, kv_common.device, kv_common.threads);
 	io->entry = kv_history();
 	if (io->entry == NULL) {
 		io->status = kv_no_memory(&io->err, sizeof *io->entry);

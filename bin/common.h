@@ -7,13 +7,10 @@
 
 #include "formats/pipe.h"
 #include "lib/device.h"
+#include "lib/method.h"
 #include "lib/opt.h"
 
 enum kv_exit { KV_EXIT_OK = 0, KV_EXIT_FAILED = 1, KV_EXIT_USAGE = 2 };
-
-struct kv_method_row { /* what help and "one of the following" list */
-	const char *name, *brief;
-};
 
 struct kv_tool {
 	const char *name;          /* "kv-score" */
@@ -21,7 +18,8 @@ struct kv_tool {
 	const char *brief;         /* one line */
 	const struct kv_opt *opts; /* the program's own */
 	unsigned common;           /* which shared options it takes, of enum kv_common */
-	size_t (*methods)(struct kv_method_row *rows, size_t max); /* NULL: no METHOD operand */
+	/* The i-th method, NULL behind the last; NULL: no METHOD operand.  A method brings its options with it. */
+	const struct kv_method *(*methods)(size_t i);
 	const char *method;        /* what METHOD is called here; NULL: METHOD */
 };
 
@@ -39,16 +37,15 @@ struct kv_common_values {
 	unsigned threads;
 	uint64_t seed;
 	bool quiet, verbose;
+	struct kv_params params; /* of METHOD, params.method, which is known when kv_options() returns */
 };
 extern struct kv_common_values kv_common;
 
-/* Parses; leaves with 0 on --help and --version, with 2 on misuse.  Returns the new argc: argv[1..] are the operands.
- */
+/* Parses; leaves with 0 on --help and --version, with 2 on misuse, an unknown METHOD among it.  Returns the new argc:
+ * argv[1..] are the operands, METHOD the first of them. */
 int kv_options(int argc, char **argv, const struct kv_tool *tool);
-/* "kv-score: WHY" and the usage to standard error; exits with 2. */
+/* "kv-score: WHY" and the usage to standard error; exits with 2.  tool NULL: the one that runs. */
 void kv_usage(const struct kv_tool *tool, const char *fmt, ...) __attribute__((noreturn, format(printf, 2, 3)));
-/* Same for an unknown or missing METHOD: lists the known ones with their briefs. */
-void kv_usage_method(const struct kv_tool *tool, const char *given) __attribute__((noreturn));
 /* The model to open; misuse if neither -m nor KV_MODEL says which. */
 const char *kv_need_model(const struct kv_tool *tool);
 
@@ -66,8 +63,8 @@ struct kv_io {
 	struct kv_err err; /* the first fault sticks; kv_next and kv_finish know it */
 	int status;
 };
-/* Opens the pipe over the operand files, and the device if the tool takes one.  A failure sticks. */
-/* uses: what the program reads, replaces or removes, as in struct kv_pipe_options. */
+/* Opens the pipe over the operand files; the device opens when it is first needed.  A failure sticks.
+ * uses: what the program reads, replaces or removes, as in struct kv_pipe_options. */
 void kv_start(struct kv_io *io, char *const *files, bool no_output, const char *uses);
 int kv_next(struct kv_io *io, struct kv_step **step); /* KV_OK, KV_END, or a fault */
 int kv_hold(struct kv_io *io, struct kv_step **steps, size_t *n); /* the same for kv_pipe_hold() */
@@ -81,5 +78,15 @@ int kv_report(int rc, const struct kv_err *e);
  * --threads and the like are left out, so that the same results are the same bytes however the work was cut into steps.
  */
 json_t *kv_history(void);
+
+/* ---- for common.c: METHOD (tool_method.c) */
+
+/* The first operand and the method of that name, NULL if there is none; base: the options that do not come from methods.
+ * Fails: KV_EARG, an option in front of it that no method has. */
+int kv_find_method(const struct kv_tool *tool, const struct kv_opt *const *base, int argc, char **argv,
+    const char **given, const struct kv_method **m, struct kv_err *e);
+/* Marks in p what the user gave.  Fails: KV_EARG, an option that p's method does not take. */
+int kv_check_method_options(const struct kv_tool *tool, const struct kv_opt *const *base, struct kv_params *p, int argc,
+    char **argv, struct kv_err *e);
 
 #endif

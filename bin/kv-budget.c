@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * kv-budget: adds a tensor `budget` to every layer. */
-#include "bin/common.h"
+#include <stdlib.h>
 
+#include "bin/filter.h"
 #include "lib/budget/budget.h"
-#include "lib/model/config.h"
 
 #define NO_RATIO (-1.0)
 
@@ -17,14 +17,10 @@ static const struct kv_opt opts[] = {
 	{ 0 },
 };
 
-static size_t
-methods(struct kv_method_row *rows, size_t max)
+static const struct kv_method *
+methods(size_t i)
 {
-	size_t n = 0;
-
-	for (; n < max && kv_budget_list[n] != NULL; n++)
-		rows[n] = (struct kv_method_row){ kv_budget_list[n]->name, kv_budget_list[n]->brief };
-	return n;
+	return kv_budget_list[i] != NULL ? &kv_budget_list[i]->about : NULL;
 }
 
 static const struct kv_tool tool = {
@@ -36,97 +32,46 @@ static const struct kv_tool tool = {
 	.methods = methods,
 };
 
-/* What the layer's scores, if there are any, tell the allocator. */
-static int
-read_score(const struct kv_tensor *score, struct kv_budget_input *in, struct kv_score_attrs *a, struct kv_err *e)
+/* What was decided, with what the method has to say about it. */
+static void
+tell(const struct kv_layer *l)
 {
-	const size_t shape[] = { in->Hkv, KV_ANY };
-	int rc;
+	const struct kv_tensor *budget = kv_step_find(l->step, "budget");
+	char *text = kv_common.verbose ? json_dumps(budget->attrs, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
 
-	if (score == NULL) {
-		in->n = in->T;
-		return KV_OK;
-	}
-	if ((rc = kv_tensor_expect(score, KVK_F32, "kv_head token", shape, e)) < 0 ||
-	    (rc = kv_score_attrs_from_json(a, score->attrs, e)) < 0)
-		return rc;
-	if (a->n_tokens != in->T)
-		return kv_fail(
-		    e, KV_ESHAPE, "score: made for a prompt of %zu tokens, this one has %zu", a->n_tokens, in->T);
-	in->raw = score->data;
-	in->attrs = a;
-	in->n = score->shape[1];
-	in->n_sink = a->n_sink;
-	in->n_recent = a->n_recent;
-	return KV_OK;
+	if (text != NULL)
+		kv_note("sequence %zu, layer %d: %s", l->step->seq->number, l->layer, text);
+	free(text);
 }
 
 static int
-budget_layer(const struct kv_budget *m, const struct kv_config *c, const struct kv_grant *g, struct kv_io *io,
-    struct kv_step *s, struct kv_tensor *budget)
+allot(void *ctx, struct kv_layer *l, size_t n, struct kv_err *e)
 {
-	struct kv_budget_input in = {
-		.device = &io->device,
-		.layer = (size_t)s->layer,
-		.L = c->L,
-		.Hkv = c->Hkv,
-		.T = s->seq->T,
-	};
-	struct kv_budget_source from = { .earlier = kv_step_find(s, "budget") };
-	struct kv_score_attrs a;
-	int rc;
+	int rc = kv_budget_layers(ctx, l, n, e);
 
-	if (kv_step_find(s, "index") != NULL)
-		return kv_fail(
-		    &io->err, KV_ESHAPE, "this cache has been evicted already: decide budgets before kv-evict");
-	if ((g->entries != 0 || g->ratio != 0) && (rc = kv_grant_capacity(g, in.T, &from.C, &io->err)) < 0)
-		return rc;
-	if ((rc = read_score(kv_step_find(s, "score"), &in, &a, &io->err)) < 0)
-		return rc;
-	return kv_budget_layer(m, &in, &from, budget, &io->err);
-}
-
-static int
-budget_step(
-    const struct kv_budget *m, const struct kv_config *c, const struct kv_grant *g, struct kv_io *io, struct kv_step *s)
-{
-	struct kv_tensor budget;
-	int rc;
-
-	if (s->layer == KV_NO_LAYER)
-		return KV_OK;
-	if ((rc = budget_layer(m, c, g, io, s, &budget)) < 0) {
-		kv_step_where(io->pipe, s, &io->err);
-		return rc;
-	}
-	rc = kv_step_put(s, &budget, &io->err);
-	kv_tensor_fini(&budget);
+	for (size_t i = 0; rc == KV_OK && i < n; i++)
+		tell(&l[i]);
 	return rc;
 }
 
 int
 main(int argc, char **argv)
 {
-	const struct kv_budget *m = NULL;
-	struct kv_config c = { 0 };
-	struct kv_grant g;
-	struct kv_step *s;
-	struct kv_io io;
-	int rc;
+	struct kv_budgeting x = { .p = &kv_common.params };
+	struct kv_filter f = { .run = allot, .ctx = &x };
+	const struct kv_budget_method *m;
+	char uses[KV_USES_MAX];
 
-	argc = kv_options(argc, argv, &tool);
-	if (argc < 2 || (m = kv_budget_find(argv[1])) == NULL)
-		kv_usage_method(&tool, argv[1]);
+	kv_options(argc, argv, &tool);
+	m = kv_budget_find(kv_common.params.method->name);
 	if (entries != 0 && ratio != NO_RATIO)
 		kv_usage(&tool, "give either -b ENTRIES or -r RATIO, not both");
 	if (ratio == 0)
 		kv_usage(&tool, "--ratio: expected a share of the prompt, above 0 and at most 1");
-	g = (struct kv_grant){ entries, ratio == NO_RATIO ? 0 : ratio };
-	kv_start(&io, argv + 2, false, "score,budget,protect");
-	if ((rc = io.status) == KV_OK)
-		rc = kv_config_from_json(&c, kv_pipe_model(io.pipe), &io.err);
-	while (rc >= 0 && (rc = kv_next(&io, &s)) == KV_OK)
-		rc = budget_step(m, &c, &g, &io, s);
-	kv_config_fini(&c);
-	return kv_finish(&io, rc);
+	if (m->free_total && (entries != 0 || ratio != NO_RATIO))
+		kv_usage(&tool, "%s decides itself how much is kept: neither -b nor -r", m->about.name);
+	x.grant = (struct kv_grant){ entries, ratio == NO_RATIO ? 0 : ratio };
+	f.uses = kv_budget_uses(m, uses);
+	f.hold = kv_budget_needs_all(&x);
+	return kv_filter(argv + 2, &f);
 }

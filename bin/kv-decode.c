@@ -178,7 +178,8 @@ open_rest(struct run *r, struct kv_err *e)
 	int rc;
 
 	if ((rc = read_texts(r, e)) < 0 || (rc = kv_model_open(&r->model, kv_common.model, true, e)) < 0 ||
-	    (rc = check_model(r, e)) < 0 || (rc = kv_engine_new(&r->engine, &r->model, &r->io.device, e)) < 0 ||
+	    (rc = check_model(r, e)) < 0 || (rc = kv_device_ready(&r->io.device, e)) < 0 ||
+	    (rc = kv_engine_new(&r->engine, &r->model, &r->io.device, e)) < 0 ||
 	    (rc = open_writer(r, e)) < 0)
 		return rc;
 	if (r->model.vocab.kind != KV_VOCAB_NONE) {

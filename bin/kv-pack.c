@@ -29,7 +29,7 @@ static const struct kv_opt opts[] = {
 	{ 0 },
 };
 
-static size_t list_commands(struct kv_method_row *rows, size_t max);
+static const struct kv_method *list_commands(size_t i);
 
 static const struct kv_tool tool = {
 	.name = "kv-pack",
@@ -309,25 +309,21 @@ extract(struct kv_unpack *u, char *const *wanted, struct kv_err *e)
 /* ---- commands */
 
 static const struct command {
-	const char *name, *brief;
+	struct kv_method about;
 	bool members; /* takes MEMBER... behind its ARCHIVE */
 	int (*run)(struct kv_unpack *u, char *const *names, struct kv_err *e);
 } commands[] = {
-	{ "create", "pack files into ARCHIVE (.tar.zst), and what they are into its manifest", true, NULL },
-	{ "list", "what is in ARCHIVE, as the manifest says", false, list },
-	{ "verify", "read all of ARCHIVE, compare it with the manifest, check its streams", false, verify },
-	{ "extract", "unpack ARCHIVE, or some of its members", true, extract },
+	{ { .name = "create", .brief = "pack files into ARCHIVE (.tar.zst), and what they are into its manifest" }, true, NULL },
+	{ { .name = "list", .brief = "what is in ARCHIVE, as the manifest says" }, false, list },
+	{ { .name = "verify", .brief = "read all of ARCHIVE, compare it with the manifest, check its streams" }, false, verify },
+	{ { .name = "extract", .brief = "unpack ARCHIVE, or some of its members" }, true, extract },
 };
 #define N_COMMANDS (sizeof commands / sizeof commands[0])
 
-static size_t
-list_commands(struct kv_method_row *rows, size_t max)
+static const struct kv_method *
+list_commands(size_t i)
 {
-	size_t n = N_COMMANDS < max ? N_COMMANDS : max;
-
-	for (size_t i = 0; i < n; i++)
-		rows[i] = (struct kv_method_row){ commands[i].name, commands[i].brief };
-	return n;
+	return i < N_COMMANDS ? &commands[i].about : NULL;
 }
 
 static int
@@ -338,9 +334,9 @@ with_archive(const struct command *c, char *const *operands, struct kv_err *e)
 	int rc;
 
 	if (path == NULL)
-		kv_usage(&tool, "%s: which archive?", c->name);
+		kv_usage(&tool, "%s: which archive?", c->about.name);
 	if (operands[1] != NULL && !c->members)
-		kv_usage(&tool, "%s: unexpected '%s'", c->name, operands[1]);
+		kv_usage(&tool, "%s: unexpected '%s'", c->about.name, operands[1]);
 	if ((rc = kv_unpack_open(&u, path, e)) == KV_OK && (rc = c->run(&u, operands + 1, e)) < 0 && rc != KV_EPIPE)
 		kv_where(e, "%s", strcmp(path, "-") != 0 ? path : "<stdin>");
 	kv_unpack_close(&u);
@@ -350,16 +346,13 @@ with_archive(const struct command *c, char *const *operands, struct kv_err *e)
 int
 main(int argc, char **argv)
 {
-	const struct command *c = NULL;
+	const struct command *c = commands;
 	struct kv_err e = { 0 };
 	int rc;
 
-	argc = kv_options(argc, argv, &tool);
-	for (size_t i = 0; i < N_COMMANDS && argc > 1; i++)
-		if (strcmp(argv[1], commands[i].name) == 0)
-			c = &commands[i];
-	if (c == NULL)
-		kv_usage_method(&tool, argc > 1 ? argv[1] : NULL);
+	kv_options(argc, argv, &tool);
+	while (&c->about != kv_common.params.method)
+		c++;
 	rc = c->run != NULL ? with_archive(c, argv + 2, &e) : create(argv + 2, &e);
 	return kv_report(rc, &e);
 }

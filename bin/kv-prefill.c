@@ -57,14 +57,8 @@ static const struct kv_tool tool = {
 	.common = KV_COMMON_OUTPUT | KV_COMMON_DEVICE | KV_COMMON_MODEL,
 };
 
-/* The last `window` queries of a prompt; 0: none, SIZE_MAX: all. */
-struct queries {
-	char region[16];
-	size_t window;
-};
-
 struct run {
-	struct queries queries;
+	struct kv_queries queries;
 	enum kvk_type dtype;
 	struct kv_prompts prompts;
 	struct kv_response response;
@@ -81,27 +75,6 @@ struct run {
 
 /* ---- the command line */
 
-static bool
-parse_queries(const char *s, struct queries *q)
-{
-	char *end;
-
-	*q = (struct queries){ .region = "none" };
-	if (strcmp(s, "none") == 0)
-		return true;
-	if (strcmp(s, "last") == 0 || strcmp(s, "all") == 0) {
-		snprintf(q->region, sizeof q->region, "%s", s);
-		q->window = strcmp(s, "all") == 0 ? SIZE_MAX : 1;
-		return true;
-	}
-	if (strncmp(s, "window:", 7) != 0 || s[7] < '0' || s[7] > '9')
-		return false;
-	snprintf(q->region, sizeof q->region, "window");
-	errno = 0;
-	q->window = strtoul(s + 7, &end, 10);
-	return *end == '\0' && errno == 0 && q->window > 0 && q->window <= INT32_MAX;
-}
-
 _Noreturn static void
 unknown_method(void)
 {
@@ -109,24 +82,27 @@ unknown_method(void)
 	struct kv_err e;
 
 	for (size_t i = 0; kv_score_list[i] != NULL; i++)
-		kv_buf_printf(&b, &e, "%s%s", i > 0 ? ", " : "", kv_score_list[i]->name);
+		kv_buf_printf(&b, &e, "%s%s", i > 0 ? ", " : "", kv_score_list[i]->about.name);
 	kv_usage(&tool, "--for: unknown METHOD '%s', kv-score has %s", o.method, b.data != NULL ? b.data : "none");
 }
 
 static void
-understand_queries(struct queries *q)
+understand_queries(struct kv_queries *q)
 {
-	const struct kv_score *m;
+	const struct kv_score_method *m;
+	struct kv_params p;
+	struct kv_err e = { 0 };
 
-	if (o.method != NULL) {
-		if (strcmp(o.queries, DEFAULT_QUERIES) != 0)
-			kv_usage(&tool, "--queries and --for exclude each other");
-		if ((m = kv_score_find(o.method)) == NULL)
-			unknown_method();
-		o.queries = m->queries != NULL ? m->queries : "none";
-	}
-	if (!parse_queries(o.queries, q))
-		kv_usage(&tool, "--queries: expected window:N, last, all or none, got '%s'", o.queries);
+	if (kv_queries_parse(q, o.queries, &e) < 0)
+		kv_usage(&tool, "--queries: %s", e.text);
+	if (o.method == NULL)
+		return;
+	if (strcmp(o.queries, DEFAULT_QUERIES) != 0)
+		kv_usage(&tool, "--queries and --for exclude each other");
+	if ((m = kv_score_find(o.method)) == NULL)
+		unknown_method();
+	kv_params_init(&p, &m->about);
+	*q = kv_score_queries(m, &p);
 }
 
 static void
@@ -310,13 +286,14 @@ static int
 write_sequence(
     struct run *r, const struct kv_prompt *p, const struct kv_ids *behind, const json_t *map, struct kv_err *e)
 {
+	const size_t n = kv_queries_rows(r->queries, p->ids.n);
 	const struct kv_emit_options how = {
 		.writer = r->writer,
 		.device = &r->device,
 		.cfg = &r->model.cfg,
 		.type = r->dtype,
-		.region = r->queries.window > 0 ? r->queries.region : NULL,
-		.window = r->queries.window,
+		.region = n > 0 ? kv_queries_region(r->queries) : NULL,
+		.window = n,
 		.behind = r->response.kind != KV_RESPONSE_NONE ? "response" : NULL,
 	};
 	const struct kv_prefill_input in = { p->ids.v, p->ids.n, behind->v, behind->n };

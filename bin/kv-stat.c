@@ -199,7 +199,7 @@ comes_before(int layer, int other)
 }
 
 static struct kv_stat_view
-view_of(const struct run *r, const struct side *s, int layer)
+view_of(struct run *r, const struct side *s, int layer)
 {
 	const struct kv_step *p = s->step;
 	struct kv_stat_view v = {
@@ -215,6 +215,7 @@ view_of(const struct run *r, const struct side *s, int layer)
 		return v; /* this stream has nothing of the layer */
 	v.score = kv_step_find(p, "score");
 	v.budget = kv_step_find(p, "budget");
+	v.protect = kv_step_find(p, "protect");
 	v.index = kv_step_find(p, "index");
 	v.offset = kv_step_find(p, "offset");
 	v.k = kv_step_find(p, "k");

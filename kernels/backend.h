@@ -82,7 +82,13 @@ struct kvk_ragged {
 	const size_t *start, *len; /* [H] */
 };
 
-enum kvk_reduce { KVK_MEAN, KVK_SUM, KVK_MAX };
+enum kvk_reduce {
+	KVK_MEAN,
+	KVK_SUM,
+	KVK_MAX,
+	KVK_VAR,     /* of rows only: unbiased variance, 0 for fewer than two rows */
+	KVK_ENTROPY, /* of rows only: sum of -x ln(x + 1e-10) */
+};
 enum kvk_pool { KVK_POOL_NONE, KVK_POOL_MAX, KVK_POOL_AVG };
 
 /* One member of the attention-score family (METHODS: softmax over visible keys, then a reduction over the query rows).
@@ -103,15 +109,16 @@ struct kvk_scores {
 };
 
 /* Which entries each head keeps.  Ordering: rank descending, then tie descending (if given), then position ascending;
- * NaN ranks as -inf, -0 as +0; positions >= n rank as -inf.  The first min(n_sink, ...) and last n_recent positions are kept
- * whatever their rank: r = min(n_recent, keep, T), s = min(n_sink, keep - r, T - r). */
+ * NaN ranks as -inf, -0 as +0; positions >= n rank as -inf.  Entries with a non-zero byte in protect come before all
+ * others, among themselves by rank, then position.  The first min(n_sink, ...) and last n_recent positions are kept before
+ * anything else: with keep entries for a head, r = min(n_recent, keep, T), s = min(n_sink, keep - r, T - r). */
 struct kvk_select {
-	const float *rank; /* [Hkv][n] */
-	const float *tie;  /* [Hkv][n] or NULL */
-	size_t Hkv, n, T;
+	const float *rank;      /* device, [H][n] */
+	const float *tie;       /* device, [H][n] or NULL */
+	const uint8_t *protect; /* device, [H][T] or NULL */
+	size_t H, n, T;
 	size_t n_sink, n_recent;
-	const size_t *keep;   /* [Hkv] entries to keep, each <= T */
-	const size_t *offset; /* [Hkv + 1] where head h's entries go in index; offset[h+1] - offset[h] == keep[h] */
+	const size_t *offset; /* host, [H + 1]: head h keeps offset[h+1] - offset[h] entries, 0 .. T, from index[offset[h]] on */
 };
 
 struct kvk_backend {
@@ -176,19 +183,15 @@ struct kvk_backend {
 	 * Memory beside k: O(Hq * T). */
 	int (*scores)(struct kvk_dev *dev, const struct kvk_scores *job, float *s);
 
-	/* y [Hkv][n]: x [Hq][n] reduced over the Hq/Hkv heads of each group. */
+	/* y [Hkv][n]: x [Hq][n] reduced over the Hq/Hkv heads of each group: mean, sum or max. */
 	int (*reduce_heads)(struct kvk_dev *dev, const float *x, size_t Hq, size_t Hkv, size_t n, enum kvk_reduce how, float *y);
 
 	/* Stride-1 pooling along each row of x [H][n], odd width, r = width / 2.  MAX ignores what lies outside; AVG counts it
 	 * as 0 and always divides by width.  NaN counts as -inf for MAX. */
 	int (*pool)(struct kvk_dev *dev, const float *x, size_t H, size_t n, enum kvk_pool kind, size_t width, float *y);
 
-	/* index [offset[Hkv]] i32: the kept positions of every head, ascending.  Exact. */
+	/* index [offset[H]] i32: the kept positions of every head, ascending.  Exact. */
 	int (*select)(struct kvk_dev *dev, const struct kvk_select *job, int32_t *index);
-
-	/* Rows of x [H][T][row_bytes]: y row e is x's row index[e] of the head h with offset[h] <= e < offset[h+1]. */
-	int (*gather)(struct kvk_dev *dev, const void *x, size_t H, size_t T, size_t row_bytes, const int32_t *index,
-	    const size_t *offset, void *y);
 };
 
 /* The CPU backend.  libkvcuda.so exports the same kind of table as `kvk_cuda`. */

@@ -38,7 +38,6 @@ static const struct {
 	{ "reduce_heads", offsetof(struct kvk_backend, reduce_heads) },
 	{ "pool", offsetof(struct kvk_backend, pool) },
 	{ "select", offsetof(struct kvk_backend, select) },
-	{ "gather", offsetof(struct kvk_backend, gather) },
 };
 
 int
@@ -139,6 +138,27 @@ kv_device_close(struct kv_device *d)
 	*d = (struct kv_device){ 0 };
 }
 
+void
+kv_device_plan(struct kv_device *d, const char *name, unsigned threads)
+{
+	*d = (struct kv_device){ .name = name, .threads = threads };
+}
+
+int
+kv_device_ready(struct kv_device *d, struct kv_err *e)
+{
+	const char *name = d->name;
+	unsigned threads = d->threads;
+	int rc;
+
+	if (d->op != NULL)
+		return KV_OK;
+	rc = kv_device_open(d, name, threads, e);
+	d->name = name;
+	d->threads = threads;
+	return rc;
+}
+
 int
 kv_device_check(const struct kv_device *d, int status, const char *what, struct kv_err *e)
 {
@@ -180,4 +200,27 @@ kv_device_free(const struct kv_device *d, void *p)
 {
 	if (p != NULL)
 		d->op->free(d->dev, p);
+}
+
+const void *
+kv_device_view(const struct kv_device *d, const void *host, size_t bytes, struct kv_err *e)
+{
+	const void *p = d->op->view(d->dev, host, bytes);
+
+	if (p == NULL)
+		kv_fail(e, KV_EMEM, "%s: out of memory (%zu bytes wanted)", d->op->name, bytes);
+	return p;
+}
+
+void
+kv_device_unview(const struct kv_device *d, const void *p)
+{
+	if (p != NULL)
+		d->op->unview(d->dev, p);
+}
+
+int
+kv_device_get(const struct kv_device *d, void *host, const void *src, size_t bytes, const char *what, struct kv_err *e)
+{
+	return kv_device_check(d, d->op->get(d->dev, host, src, bytes), what, e);
 }

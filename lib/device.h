@@ -11,6 +11,8 @@ struct kv_device {
 	const struct kvk_backend *op; /* the table */
 	struct kvk_dev *dev;          /* its first argument everywhere */
 	void *library;                /* dlopen handle, NULL for the CPU */
+	const char *name;             /* which one, for kv_device_ready() */
+	unsigned threads;
 };
 
 /* Open a device; *d needs no preparation.  name: "auto" (CUDA if there is a usable device, else the CPU), "cpu", "cuda"
@@ -18,6 +20,11 @@ struct kv_device {
  * (with the backend's reason). */
 int kv_device_open(struct kv_device *d, const char *name, unsigned threads, struct kv_err *e);
 void kv_device_close(struct kv_device *d);
+
+/* A device that is opened when it is first needed: many runs never do.  Whoever computes calls ready() once before
+ * anything else here; it costs nothing when the device is open.  name must stay. */
+void kv_device_plan(struct kv_device *d, const char *name, unsigned threads);
+int kv_device_ready(struct kv_device *d, struct kv_err *e);
 
 /* What opening asks of a table: our interface version, and every operation.  Fails: KV_EDEV, naming what is missing. */
 int kv_device_check_table(const struct kvk_backend *t, struct kv_err *e);
@@ -31,8 +38,16 @@ int kv_device_check(const struct kv_device *d, int status, const char *what, str
 int kv_device_get_rows(const struct kv_device *d, void *host, enum kvk_type type, const float *src, size_t H,
     size_t stride, size_t n, size_t D, struct kv_err *e);
 
-/* Device memory or NULL with the fault recorded; released by kv_device_free (NULL is fine). */
+/* All below are for an open device.
+ * Device memory, or NULL with KV_EMEM recorded; released by kv_device_free (NULL is fine). */
 void *kv_device_alloc(const struct kv_device *d, size_t n, size_t size, struct kv_err *e);
 void kv_device_free(const struct kv_device *d, void *p);
+
+/* Host bytes as device memory, see kvk_backend.view; NULL with KV_EMEM recorded.  kv_device_unview takes NULL. */
+const void *kv_device_view(const struct kv_device *d, const void *host, size_t bytes, struct kv_err *e);
+void kv_device_unview(const struct kv_device *d, const void *p);
+
+/* Waits, and copies to the host; what: for the message. */
+int kv_device_get(const struct kv_device *d, void *host, const void *src, size_t bytes, const char *what, struct kv_err *e);
 
 #endif

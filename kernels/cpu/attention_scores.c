@@ -23,6 +23,7 @@ struct work {
 	double *logit; /* [rows][all] */
 	float *p;      /* [all] */
 	double *total; /* [n] */
+	double *other; /* [n], sums of squares; for the variance only */
 	double *q;     /* [rows][D] */
 	double *kt;    /* [D][BLOCK] */
 	float *raw;    /* [BLOCK][D], keys or queries */
@@ -48,7 +49,7 @@ work_bytes(const struct kvk_scores *j, size_t rows)
 {
 	const size_t all = padded(j);
 
-	return cpu_room(rows * all, 8) + cpu_room(all, 4) + cpu_room(j->n, 8) + cpu_room(rows * j->D, 8) +
+	return cpu_room(rows * all, 8) + cpu_room(all, 4) + 2 * cpu_room(j->n, 8) + cpu_room(rows * j->D, 8) +
 	       cpu_room(BLOCK * j->D, 8) + cpu_room(BLOCK * j->D, 4);
 }
 
@@ -61,6 +62,7 @@ work_at(const struct kvk_scores *j, size_t rows, char *at)
 	w.logit = cpu_take_f64(&at, rows * all);
 	w.p = cpu_take_f32(&at, all);
 	w.total = cpu_take_f64(&at, j->n);
+	w.other = cpu_take_f64(&at, j->n);
 	w.q = cpu_take_f64(&at, rows * j->D);
 	w.kt = cpu_take_f64(&at, BLOCK * j->D);
 	w.raw = cpu_take_f32(&at, BLOCK * j->D);
@@ -121,20 +123,57 @@ visible(const struct kvk_scores *j, size_t i)
 	return (size_t)j->q_pos[i] + 1 < all ? (size_t)j->q_pos[i] + 1 : all;
 }
 
+/* p [n], each to be multiplied by weight, joins the columns. */
 static void
-add_row(const struct kvk_scores *j, const float *p, size_t vis, double weight, double *total)
+add_row(const struct kvk_scores *j, const float *p, size_t vis, double weight, const struct work *w)
 {
 	const size_t n = vis < j->n ? vis : j->n;
+	double *total = w->total;
 
-	if (j->rows == KVK_MAX)
+	switch (j->rows) {
+	case KVK_MEAN:
+	case KVK_SUM:
+		for (size_t i = 0; i < n; i++)
+			total[i] += (double)p[i] * weight;
+		break;
+	case KVK_MAX:
 		for (size_t i = 0; i < n; i++) {
 			const double x = (double)p[i] * weight;
 
 			total[i] = x <= total[i] ? total[i] : x; /* a NaN stays */
 		}
-	else
-		for (size_t i = 0; i < n; i++)
-			total[i] += (double)p[i] * weight;
+		break;
+	case KVK_VAR:
+		for (size_t i = 0; i < n; i++) {
+			const double x = (double)p[i] * weight;
+
+			total[i] += x;
+			w->other[i] += x * x;
+		}
+		break;
+	case KVK_ENTROPY:
+		for (size_t i = 0; i < n; i++) {
+			const double x = (double)p[i] * weight;
+
+			total[i] -= x * log(x + 1e-10);
+		}
+		break;
+	}
+}
+
+/* A column's total over n rows as the number that is asked for. */
+static double
+column(const struct kvk_scores *j, const struct work *w, size_t i)
+{
+	const double n = (double)j->n_q, total = w->total[i];
+	double var;
+
+	if (j->rows == KVK_MEAN)
+		return j->n_q > 0 ? total * (1.0 / n) : total;
+	if (j->rows != KVK_VAR)
+		return total;
+	var = j->n_q > 1 ? (w->other[i] - total * total / n) / (n - 1) : 0;
+	return var < 0 ? 0 : var;
 }
 
 /* Rows i0 .. i0 + rows - 1 of head h, added to w->total. */
@@ -157,21 +196,19 @@ add_rows(const struct kvk_scores *j, size_t h, size_t i0, size_t rows, const str
 		const size_t vis = visible(j, i0 + i);
 
 		if (vis > 0)
-			add_row(j, w->p, vis, soften(w->logit + i * all, vis, (double)j->scale, w->p), w->total);
+			add_row(j, w->p, vis, soften(w->logit + i * all, vis, (double)j->scale, w->p), w);
 	}
 }
 
 static void
 score_head(const struct kvk_scores *j, size_t h, const struct work *w, float *s)
 {
-	const double share = j->rows == KVK_MEAN && j->n_q > 0 ? 1.0 / (double)j->n_q : 1.0;
-
 	for (size_t i = 0; i < j->n; i++)
-		w->total[i] = 0;
+		w->total[i] = w->other[i] = 0;
 	for (size_t i0 = 0; i0 < j->n_q; i0 += w->rows)
 		add_rows(j, h, i0, j->n_q - i0 < w->rows ? j->n_q - i0 : w->rows, w);
 	for (size_t i = 0; i < j->n; i++)
-		s[i] = (float)(w->total[i] * share);
+		s[i] = (float)column(j, w, i);
 }
 
 int
@@ -185,6 +222,8 @@ cpu_scores(struct kvk_dev *dev, const struct kvk_scores *j, float *s)
 		return cpu_fail(dev, CPU_ETYPE, "scores: queries and keys are f32, f16 or bf16");
 	if (j->Hkv == 0 || j->Hq % j->Hkv != 0)
 		return cpu_fail(dev, CPU_ESHAPE, "scores: %zu query heads cannot share %zu KV heads", j->Hq, j->Hkv);
+	if (j->rows > KVK_ENTROPY)
+		return cpu_fail(dev, CPU_ESHAPE, "scores: no reduction %d", (int)j->rows);
 	if (j->n > j->T)
 		return cpu_fail(dev, CPU_ESHAPE, "scores: %zu columns of %zu keys", j->n, j->T);
 	if ((scratch = cpu_scratch(dev, threads, work_bytes(j, rows), &stride)) == NULL)

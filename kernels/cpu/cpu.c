@@ -207,5 +207,4 @@ const struct kvk_backend kvk_cpu = {
 	.reduce_heads = cpu_reduce_heads,
 	.pool = cpu_pool,
 	.select = cpu_select,
-	.gather = cpu_gather,
 };

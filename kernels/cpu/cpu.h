@@ -95,7 +95,5 @@ int cpu_reduce_heads(
     struct kvk_dev *dev, const float *x, size_t Hq, size_t Hkv, size_t n, enum kvk_reduce how, float *y);
 int cpu_pool(struct kvk_dev *dev, const float *x, size_t H, size_t n, enum kvk_pool kind, size_t width, float *y);
 int cpu_select(struct kvk_dev *dev, const struct kvk_select *job, int32_t *index);
-int cpu_gather(struct kvk_dev *dev, const void *x, size_t H, size_t T, size_t row_bytes, const int32_t *index,
-    const size_t *offset, void *y);
 
 #endif

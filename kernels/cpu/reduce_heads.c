@@ -25,6 +25,8 @@ cpu_reduce_heads(struct kvk_dev *dev, const float *x, size_t Hq, size_t Hkv, siz
 
 	if (Hkv == 0 || Hq == 0 || Hq % Hkv != 0)
 		return cpu_fail(dev, CPU_ESHAPE, "reduce_heads: %zu query heads cannot share %zu KV heads", Hq, Hkv);
+	if (how > KVK_MAX)
+		return cpu_fail(dev, CPU_ESHAPE, "reduce_heads: heads are reduced by mean, sum or max");
 	G = Hq / Hkv;
 #pragma omp parallel for num_threads(dev->threads) schedule(static) if (Hq * n > 20000)
 	for (size_t i = 0; i < Hkv * n; i++)

@@ -24,6 +24,7 @@ ordered(float x)
 
 struct head {
 	const float *rank, *tie; /* [n], tie may be NULL */
+	const uint8_t *protect;  /* [T] or NULL */
 	size_t n;
 	size_t first, end; /* candidates: the positions between sinks and recents */
 };
@@ -32,7 +33,10 @@ static uint64_t
 key(const struct head *h, size_t i)
 {
 	const uint32_t lowest = 0x007fffff; /* -inf */
+	const uint32_t above = 0xffffffff;  /* beyond +inf, which is 0xff800000 */
 
+	if (h->protect != NULL && h->protect[i] != 0)
+		return (uint64_t)above << 32 | (i < h->n ? ordered(h->rank[i]) : lowest);
 	if (i >= h->n)
 		return (uint64_t)lowest << 32 | lowest;
 	return (uint64_t)ordered(h->rank[i]) << 32 | (h->tie != NULL ? ordered(h->tie[i]) : lowest);
@@ -67,11 +71,18 @@ threshold(const struct head *h, size_t want, size_t *equal)
 static void
 select_head(const struct kvk_select *j, size_t g, int32_t *out)
 {
-	const size_t keep = j->keep[g], most = keep < j->T ? keep : j->T, T = j->T;
-	const size_t recent = j->n_recent < most ? j->n_recent : most;
-	const size_t room = keep - recent < T - recent ? keep - recent : T - recent;
+	const size_t keep = j->offset[g + 1] - j->offset[g], T = j->T;
+	const size_t recent = j->n_recent < keep ? j->n_recent : keep;
+	const size_t room = keep - recent;
 	const size_t sink = j->n_sink < room ? j->n_sink : room;
-	const struct head h = { j->rank + g * j->n, j->tie != NULL ? j->tie + g * j->n : NULL, j->n, sink, T - recent };
+	const struct head h = {
+		.rank = j->rank + g * j->n,
+		.tie = j->tie != NULL ? j->tie + g * j->n : NULL,
+		.protect = j->protect != NULL ? j->protect + g * T : NULL,
+		.n = j->n,
+		.first = sink,
+		.end = T - recent,
+	};
 	size_t want = keep - recent - sink, equal = 0;
 	uint64_t limit = want > 0 ? threshold(&h, want, &equal) : UINT64_MAX;
 
@@ -95,12 +106,12 @@ cpu_select(struct kvk_dev *dev, const struct kvk_select *j, int32_t *index)
 {
 	if (j->T > INT32_MAX)
 		return cpu_fail(dev, CPU_ESHAPE, "select: %zu tokens are more than 32-bit positions can count", j->T);
-	for (size_t g = 0; g < j->Hkv; g++)
-		if (j->keep[g] > j->T || j->offset[g + 1] - j->offset[g] != j->keep[g])
-			return cpu_fail(dev, CPU_ESHAPE, "select: head %zu keeps %zu of %zu entries in %zu places", g,
-			    j->keep[g], j->T, j->offset[g + 1] - j->offset[g]);
-#pragma omp parallel for num_threads(dev->threads) schedule(dynamic, 1) if (j->Hkv * j->T > 4000)
-	for (size_t g = 0; g < j->Hkv; g++)
+	for (size_t g = 0; g < j->H; g++)
+		if (j->offset[g + 1] < j->offset[g] || j->offset[g + 1] - j->offset[g] > j->T)
+			return cpu_fail(dev, CPU_ESHAPE, "select: head %zu has places %zu to %zu for entries of %zu", g,
+			    j->offset[g], j->offset[g + 1], j->T);
+#pragma omp parallel for num_threads(dev->threads) schedule(dynamic, 1) if (j->H * j->T > 4000)
+	for (size_t g = 0; g < j->H; g++)
 		select_head(j, g, index + j->offset[g]);
 	return 0;
 }

@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: MIT
- * Allocators: how many entries each KV head may keep.  One row of kv_budget_list (budgets.c) and one file per method.
+ * Allocators: how many entries each head may keep.  One file, lib/budget/NAME.c, and one row of kv_budget_list
+ * (budgets.c) per method.
  *
- * Terms as in METHODS 1.1 and 3: C entries per head and layer on average, protected ones included; base = C - protected
- * history entries; b history entries of one head, 0 <= b <= room; B = b + protected.  Exact: no entry is lost to
- * rounding.  This folder is compiled without contraction of floating-point expressions.
+ * Terms as in METHODS 1.1 and 3: C entries per head and layer on average, protected ones included; base: history entries
+ * per head on average, without the protected; b history entries of one head, 0 <= b <= room; B = b + protected.
+ * Exact: no entry is lost to rounding.  This folder is compiled without contraction of floating-point expressions.
  *
- * Budgets compose: what a layer may spend comes from the user's grant or, when he gave none, from the budgets that are
- * already in the stream.  An allocator spends exactly that and does not ask where it came from.
+ * An allocator fills in what it decides: the layers' averages, one layer's heads, all heads at once, or explicit sets.
+ * What a layer may spend comes from the user's grant or, when he gave none, from the budgets that are in the stream, so
+ * that allocators compose; none of them asks where it came from.  Edges (enough for the whole prompt, less than the
+ * protected, entries that do not divide evenly) are dealt with in allot.c, once.
  */
 #ifndef KV_BUDGET_H
 #define KV_BUDGET_H
 
-#include <jansson.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "lib/err.h"
+#include "lib/layer.h"
+#include "lib/method.h"
 #include "lib/score/score.h"
 
-/* How much the user grants. */
+/* How much the user grants; both 0: nothing, spend what is in the stream. */
 struct kv_grant {
 	size_t entries; /* -b N; 0: not given */
 	double ratio;   /* -r R of the prompt, 0 < R <= 1; 0: not given */
@@ -29,46 +28,100 @@ struct kv_grant {
 int kv_grant_capacity(const struct kv_grant *g, size_t T, size_t *C, struct kv_err *e);
 
 /* One layer as an allocator sees it. */
-struct kv_budget_input {
-	size_t layer, L;
-	size_t Hkv, T, n;        /* heads, prompt length, columns of raw */
-	size_t n_sink, n_recent; /* protected; may exceed T */
-	size_t room;             /* candidates of one head: T - min(T, n_sink + n_recent); set by kv_budget_layer */
-	size_t total;            /* history entries this layer may spend, < Hkv * room; set by kv_budget_layer */
-	size_t base;             /* total / Hkv, rounded down; set by kv_budget_layer */
-	const float *raw;        /* [Hkv][n], NULL when the stream has no scores */
-	const struct kv_score_attrs *attrs;
-	const struct kv_device *device;
+struct kv_budget_layer {
+	const struct kv_layer *at; /* device, config, the step's tensors, T */
+	size_t i, L;               /* this is the i-th of L layers */
+	size_t H;                  /* heads with a budget of their own: KV heads, or query heads if the scores are theirs */
+	size_t n_sink, n_recent;   /* protected, may exceed T */
+	size_t room;               /* candidates of one head: positions n_sink .. n_sink + room - 1 */
+	size_t base;               /* history entries per head to spend */
+	/* Scores of the candidates alone [H][room], -inf where there is none; NULL when the stream has no scores. */
+	const float *raw;
+	const struct kv_score_attrs *score; /* NULL with raw */
+	json_t *attrs;                      /* of the budget tensor: what the method adds; kv-budget --verbose prints it */
+	const struct kv_tensor *scores;     /* the whole tensor, as it is in the stream; NULL with raw */
+};
+/* The same as raw, pooled for ranking [H][room]: pooled over all scored columns, then the candidates. */
+int kv_budget_pooled(const struct kv_budget_layer *l, float *pooled, struct kv_err *e);
+
+/* All layers of a prompt. */
+struct kv_budget_prompt {
+	size_t L, H, T;
+	size_t room; /* the largest of any layer */
+	size_t base; /* history entries per head to spend, on average over layers */
+	const struct kv_budget_layer *layer; /* [L]; NULL if only one is at hand, see all_layers */
 };
 
-struct kv_budget {
-	const char *name, *brief, *paper;
-	bool needs_scores;
-	/* History entries b [Hkv], each <= room; their sum is total.  Called only when there is something to decide:
-	 * 0 < total < Hkv * room. */
-	int (*run)(const struct kv_budget_input *in, size_t *b, struct kv_err *e);
-};
-extern const struct kv_budget *const kv_budget_list[]; /* ends with NULL */
-const struct kv_budget *kv_budget_find(const char *name);
+struct kv_budget_method {
+	struct kv_method about;
+	const char *needs; /* tensors that must be there: "score"; NULL: none */
+	const char *looks; /* others that it may look for (lib/names.h), score, budget and protect aside; NULL: none */
+	bool all_layers;   /* needs layer[] of struct kv_budget_prompt: all layers are held in memory (K and V on disk) */
+	bool free_total;   /* sets() says how much is kept: the user grants nothing */
 
-/* Where a layer's entries come from: one of the two. */
-struct kv_budget_source {
-	size_t C;                        /* entries per head on average; 0: take them from `earlier` */
-	const struct kv_tensor *earlier; /* the layer's `budget` [kv_head] i32 in the stream */
+	/* The first two may be combined; each NULL means even shares. */
+
+	/* base_l [L], each 0 .. room (what exceeds a layer's own room is handed on), of sum L * base.  Called only when
+	 * 0 < base < room. */
+	int (*layers)(const struct kv_budget_prompt *all, const struct kv_params *p, size_t *base_l, struct kv_err *e);
+	/* b [H], each 0 .. room, of sum H * base.  Called only when 0 < base < room.  A smaller sum is taken as meant: METHODS
+	 * has allocators that leave entries unspent; a larger one is refused. */
+	int (*heads)(const struct kv_budget_layer *l, const struct kv_params *p, size_t *b, struct kv_err *e);
+
+	/* Instead of these: b [L][H] of sum L * H * base, or less. */
+	int (*global)(const struct kv_budget_prompt *all, const struct kv_params *p, size_t *b, struct kv_err *e);
+
+	/* Instead of these: keep [H][T] (zeros before), non-zero bytes where an entry stays whatever its score, and B [H],
+	 * entries in all, at least as many.  What B has beyond keep goes to the protected and the best scores; with nothing
+	 * beyond, keep is exactly what stays.  Sum of B: H * (base + protected) at most, unless free_total. */
+	int (*sets)(
+	    const struct kv_budget_layer *l, const struct kv_params *p, uint8_t *keep, size_t *B, struct kv_err *e);
+};
+extern const struct kv_budget_method *const kv_budget_list[]; /* ends with NULL */
+const struct kv_budget_method *kv_budget_find(const char *name);
+
+/* All that the method looks at: text for kv_pipe_options.uses.  Returns text. */
+const char *kv_budget_uses(const struct kv_budget_method *m, char text[KV_USES_MAX]);
+
+/* How a run allots.  Zeros, then p and grant. */
+struct kv_budgeting {
+	const struct kv_params *p; /* a budget method's */
+	struct kv_grant grant;
+	/* private: the layers of one prompt that were seen already must agree with the later ones */
+	bool started;
+	size_t sequence, H, fixed;
 };
 
-/* The whole step for one layer: what it may spend, edge rules of METHODS 1.9 (enough for the whole prompt: keep
- * everything; no more than the protected: spread evenly, the lower heads first), run, add the protected, describe as a
- * tensor `budget` [kv_head] i32 with attrs method, capacity (entries per head on average, rounded down), base, n_sink,
- * n_recent. room, total and base of `in` are set here.  Fails: KV_ESHAPE (no scores where the method needs them, an
- * earlier budget that does not fit, T beyond i32), KV_EMEM and the method's. */
-int kv_budget_layer(const struct kv_budget *m, const struct kv_budget_input *in, const struct kv_budget_source *from,
-    struct kv_tensor *budget, struct kv_err *e);
+/* Does a whole prompt have to be at hand? */
+bool kv_budget_needs_all(const struct kv_budgeting *x);
+
+/* Layers l[0 .. n-1] of one prompt: all of them if kv_budget_needs_all(), else one.  Puts `budget` [kv_head] (or [head])
+ * i32 into each step, and `protect` [kv_head][token] u8 if the method makes sets; an earlier `protect` goes otherwise.
+ * Attributes of budget: method, its parameters, capacity, base, n_sink, n_recent, total, and the method's own.
+ * Fails: KV_EARG (no grant, no earlier budgets), KV_ESHAPE, KV_EFORMAT, KV_EMEM and the method's. */
+int kv_budget_layers(struct kv_budgeting *x, const struct kv_layer *l, size_t n, struct kv_err *e);
+
+/* ---- what consumers need to know about a `budget` tensor */
+
+struct kv_budget_view {
+	size_t H;
+	const int32_t *B;        /* [H], each 0 or more; may exceed the prompt */
+	size_t n_sink, n_recent; /* protected */
+	bool per_query;          /* heads are query heads */
+};
+/* Fails: KV_ESHAPE (axes, sizes, a negative entry, a sum that is not its attribute `total`), KV_EFORMAT (attributes). */
+int kv_budget_read(const struct kv_tensor *budget, size_t Hkv, struct kv_budget_view *v, struct kv_err *e);
+
+/* ---- for allocators */
 
 /* b [n]: total in equal shares, what is left over going to the lower ones (METHODS 3.1 for equal targets). */
 void kv_spread(size_t total, size_t n, size_t *b);
 
+/* METHODS 3.1: q [n] = floor(num[i] / den), then one more for the largest remainders, lower index first, until the sum
+ * is total.  num / den must not sum to more than total, nor to n or more below it.  Fails: KV_EMEM. */
+int kv_apportion(const uint64_t *num, uint64_t den, size_t n, size_t total, size_t *q, struct kv_err *e);
+
 /* The methods: each the only symbol of its file. */
-extern const struct kv_budget kv_budget_uniform;
+extern const struct kv_budget_method kv_budget_uniform;
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The table of allocators, and the step that every program runs for one layer. */
+ * The table of allocators, grants, shares, and budgets as consumers read them. */
 #include "lib/budget/budget.h"
 
 #include <math.h>
@@ -8,18 +8,26 @@
 
 #include "lib/buf.h"
 
-const struct kv_budget *const kv_budget_list[] = {
+const struct kv_budget_method *const kv_budget_list[] = {
 	&kv_budget_uniform,
 	NULL,
 };
 
-const struct kv_budget *
+const struct kv_budget_method *
 kv_budget_find(const char *name)
 {
-	for (const struct kv_budget *const *m = kv_budget_list; *m != NULL; m++)
-		if (strcmp((*m)->name, name) == 0)
+	for (const struct kv_budget_method *const *m = kv_budget_list; *m != NULL; m++)
+		if (strcmp((*m)->about.name, name) == 0)
 			return *m;
 	return NULL;
+}
+
+const char *
+kv_budget_uses(const struct kv_budget_method *m, char text[KV_USES_MAX])
+{
+	snprintf(text, KV_USES_MAX, "score,budget,protect%s%s%s%s", m->needs != NULL ? "," : "",
+	    m->needs != NULL ? m->needs : "", m->looks != NULL ? "," : "", m->looks != NULL ? m->looks : "");
+	return text;
 }
 
 int
@@ -27,7 +35,7 @@ kv_grant_capacity(const struct kv_grant *g, size_t T, size_t *C, struct kv_err *
 {
 	if ((g->entries != 0) == (g->ratio != 0))
 		return kv_fail(e, KV_EARG, "give either -b ENTRIES or -r RATIO");
-	if (g->entries > KV_COUNT_MAX)
+	if ((double)g->entries > KV_COUNT_MAX)
 		return kv_fail(e, KV_EARG, "-b %zu is beyond %.0f entries", g->entries, KV_COUNT_MAX);
 	if (g->entries == 0 && !(g->ratio > 0 && g->ratio <= 1))
 		return kv_fail(e, KV_EARG, "-r %g: a share of the prompt is above 0 and at most 1", g->ratio);
@@ -44,98 +52,80 @@ kv_spread(size_t total, size_t n, size_t *b)
 		b[i] = total / n + (i < total % n);
 }
 
-/* Entries the whole layer may keep, protected ones included, at most Hkv * T. */
-static int
-layer_sum(const struct kv_budget_input *in, const struct kv_budget_source *from, size_t *sum, struct kv_err *e)
-{
-	const size_t shape[] = { in->Hkv };
-	const int32_t *B;
-	int rc;
+struct remainder {
+	uint64_t r;
+	size_t i;
+};
 
-	*sum = in->Hkv * (from->C < in->T ? from->C : in->T);
-	if (from->C != 0)
-		return KV_OK;
-	if (from->earlier == NULL)
-		return kv_fail(
-		    e, KV_EARG, "how many entries? give -b ENTRIES or -r RATIO, here or to an earlier kv-budget");
-	if ((rc = kv_tensor_expect(from->earlier, KVK_I32, "kv_head", shape, e)) < 0)
-		return rc;
-	B = from->earlier->data;
-	for (size_t h = 0; h < in->Hkv; h++) {
-		if (B[h] < 1)
-			return kv_fail(
-			    e, KV_ESHAPE, "budget: head %zu has %d entries, expected at least 1", h, (int)B[h]);
-		*sum += (size_t)B[h] < in->T ? (size_t)B[h] : in->T;
-	}
-	return KV_OK;
+/* Falling remainder, rising index. */
+static int
+by_remainder(const void *a, const void *b)
+{
+	const struct remainder *x = a, *y = b;
+
+	if (x->r != y->r)
+		return x->r > y->r ? -1 : 1;
+	return x->i < y->i ? -1 : x->i > y->i;
 }
 
-/* B [Hkv]: entries per head, protected ones included.  Sets *base for the record. */
-static int
-allot(const struct kv_budget *m, struct kv_budget_input in, size_t sum, size_t *B, size_t *base, struct kv_err *e)
+int
+kv_apportion(const uint64_t *num, uint64_t den, size_t n, size_t total, size_t *q, struct kv_err *e)
 {
-	/* both counts are below 2^31, see kv_score_attrs_from_json */
-	const size_t fixed = in.n_sink + in.n_recent < in.T ? in.n_sink + in.n_recent : in.T;
-	int rc;
+	struct remainder *r = kv_alloc(n, sizeof *r, e);
+	size_t left = total;
 
-	*base = 0;
-	in.room = in.T - fixed;
-	if (sum <= in.Hkv * fixed || sum == in.Hkv * in.T) {
-		*base = sum <= in.Hkv * fixed ? 0 : in.room;
-		kv_spread(sum, in.Hkv, B);
-		return KV_OK;
+	if (r == NULL)
+		return KV_EMEM;
+	for (size_t i = 0; i < n; i++) {
+		q[i] = (size_t)(num[i] / den);
+		r[i] = (struct remainder){ num[i] % den, i };
+		left -= q[i];
 	}
-	in.total = sum - in.Hkv * fixed;
-	*base = in.base = in.total / in.Hkv;
-	if ((rc = m->run(&in, B, e)) < 0)
-		return rc;
-	for (size_t h = 0; h < in.Hkv; h++)
-		B[h] += fixed;
+	qsort(r, n, sizeof *r, by_remainder);
+	for (size_t i = 0; i < n && i < left; i++)
+		q[r[i].i]++;
+	free(r);
 	return KV_OK;
 }
 
 static int
-check_input(const struct kv_budget *m, const struct kv_budget_input *in, struct kv_err *e)
+get_count(const json_t *attrs, const char *key, size_t *to, struct kv_err *e)
 {
-	size_t most;
+	const json_t *x = json_object_get(attrs, key);
+	const json_int_t v = json_integer_value(x);
 
-	if (in->Hkv == 0 || in->T == 0 || in->T > KV_COUNT_MAX || !kv_mul(in->Hkv, in->T, &most))
-		return kv_fail(e, KV_ESHAPE, "cannot allot a layer of %zu KV heads and %zu tokens", in->Hkv, in->T);
-	if (in->n > in->T)
-		return kv_fail(e, KV_ESHAPE, "score: %zu tokens scored of a prompt of %zu", in->n, in->T);
-	if (m->needs_scores && in->raw == NULL)
-		return kv_fail(
-		    e, KV_ESHAPE, "%s needs scores (tensor score): put kv-score METHOD before kv-budget", m->name);
+	if (!json_is_integer(x) || v < 0 || (double)v > KV_COUNT_MAX)
+		return kv_fail(e, KV_EFORMAT, "budget: attribute %s %s: run kv-budget again", key,
+		    x == NULL ? "is missing" : "is not a number of tokens");
+	*to = (size_t)v;
 	return KV_OK;
 }
 
 int
-kv_budget_layer(const struct kv_budget *m, const struct kv_budget_input *in, const struct kv_budget_source *from,
-    struct kv_tensor *budget, struct kv_err *e)
+kv_budget_read(const struct kv_tensor *budget, size_t Hkv, struct kv_budget_view *v, struct kv_err *e)
 {
-	const size_t shape[] = { in->Hkv };
-	size_t *B = NULL, sum, base;
+	const size_t any[] = { KV_ANY };
+	const json_t *total = json_object_get(budget->attrs, "total");
+	json_int_t sum = 0;
 	int rc;
 
-	*budget = (struct kv_tensor){ 0 };
-	if ((rc = check_input(m, in, e)) < 0 || (rc = layer_sum(in, from, &sum, e)) < 0)
+	*v = (struct kv_budget_view){ .per_query = budget->n_axes == 1 && strcmp(budget->axis[0], "head") == 0 };
+	if ((rc = kv_tensor_expect(budget, KVK_I32, v->per_query ? "head" : "kv_head", any, e)) < 0 ||
+	    (rc = get_count(budget->attrs, "n_sink", &v->n_sink, e)) < 0 ||
+	    (rc = get_count(budget->attrs, "n_recent", &v->n_recent, e)) < 0)
 		return rc;
-	rc = KV_EMEM;
-	if ((B = kv_alloc(in->Hkv, sizeof *B, e)) == NULL)
-		goto done;
-	if ((rc = kv_tensor_new(budget, "budget", (int)in->layer, KVK_I32, "kv_head", shape, e)) < 0 ||
-	    (rc = allot(m, *in, sum, B, &base, e)) < 0)
-		goto done;
-	for (size_t h = 0; h < in->Hkv; h++)
-		((int32_t *)budget->owned)[h] = (int32_t)B[h];
-	budget->attrs = json_pack("{s:s, s:I, s:I, s:I, s:I}", "method", m->name, "capacity",
-	    (json_int_t)(from->C != 0 ? from->C : sum / in->Hkv), "base", (json_int_t)base, "n_sink",
-	    (json_int_t)in->n_sink, "n_recent", (json_int_t)in->n_recent);
-	if (budget->attrs == NULL)
-		rc = kv_no_memory(e, 1);
-done:
-	if (rc < 0)
-		kv_tensor_fini(budget);
-	free(B);
-	return rc;
+	v->H = budget->shape[0];
+	v->B = budget->data;
+	if (Hkv == 0 || v->H == 0 || (v->per_query ? v->H % Hkv != 0 : v->H != Hkv))
+		return kv_fail(e, KV_ESHAPE, "budget: %zu heads, expected %zu%s", v->H, Hkv,
+		    v->per_query ? " or a multiple" : "");
+	for (size_t h = 0; h < v->H; h++) {
+		if (v->B[h] < 0)
+			return kv_fail(e, KV_ESHAPE, "budget: head %zu has %d entries, expected 0 or more", h, (int)v->B[h]);
+		sum += v->B[h];
+	}
+	if (total != NULL && json_integer_value(total) != sum)
+		return kv_fail(e, KV_ESHAPE, "budget: its entries sum to %lld, its attribute total says %lld",
+		    (long long)sum, (long long)json_integer_value(total));
+	return KV_OK;
 }

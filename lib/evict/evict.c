@@ -4,184 +4,175 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "lib/buf.h"
+#include "lib/budget/budget.h"
 
-void
-kv_evicted_fini(struct kv_evicted *x)
+/* What has been read of a layer's inputs, and what replaces them. */
+struct plan {
+	const struct kv_layer *l;
+	const struct kv_tensor *from_k, *from_v;
+	struct kv_score_attrs attrs;
+	struct kv_selection s;
+	size_t *offset; /* [H + 1] */
+	bool all;       /* every head keeps its whole prompt */
+	struct kv_tensor index, bounds, k, v;
+};
+
+static void
+plan_fini(struct plan *p)
 {
-	if (x == NULL)
-		return;
-	kv_tensor_fini(&x->v);
-	kv_tensor_fini(&x->k);
-	kv_tensor_fini(&x->offset);
-	kv_tensor_fini(&x->index);
-	*x = (struct kv_evicted){ 0 };
+	kv_tensor_fini(&p->v);
+	kv_tensor_fini(&p->k);
+	kv_tensor_fini(&p->bounds);
+	kv_tensor_fini(&p->index);
+	free(p->offset);
 }
 
-int
-kv_evict_gather(const struct kv_device *d, const void *x, size_t H, size_t T, size_t row_bytes, const int32_t *index,
-    const size_t *offset, void *y, struct kv_err *e)
+static int
+read_cache(struct plan *p, struct kv_err *e)
 {
-	size_t most = 0, bytes = H * T * row_bytes;
-	const char *from;
-	char *part;
-	int rc = KV_OK;
+	int rc;
 
-	for (size_t h = 0; h < H; h++)
-		if (most < offset[h + 1] - offset[h])
-			most = offset[h + 1] - offset[h];
-	if (most == 0 || row_bytes == 0)
+	if ((rc = kv_layer_need(p->l, "kv-evict", "k", NULL, &p->from_k, e)) < 0 ||
+	    (rc = kv_layer_need(p->l, "kv-evict", "v", NULL, &p->from_v, e)) < 0)
+		return rc;
+	return kv_tensor_expect(p->from_v, p->from_k->type, "kv_head token dim", p->from_k->shape, e);
+}
+
+/* offset, what is protected, and whether there is anything to decide. */
+static int
+read_budget(struct plan *p, struct kv_err *e)
+{
+	const struct kv_tensor *budget;
+	struct kv_budget_view v;
+	const size_t T = p->l->T;
+	int rc;
+
+	if ((rc = kv_layer_need(p->l, "kv-evict", "budget", NULL, &budget, e)) < 0 ||
+	    (rc = kv_budget_read(budget, p->l->cfg->Hkv, &v, e)) < 0)
+		return rc;
+	if ((double)v.H * (double)T > KV_COUNT_MAX)
+		return kv_fail(
+		    e, KV_ESHAPE, "k: %zu heads of %zu tokens are more than %.0f entries", v.H, T, KV_COUNT_MAX);
+	if ((p->offset = kv_alloc(v.H + 1, sizeof *p->offset, e)) == NULL)
+		return KV_EMEM;
+	for (size_t h = 0; h < v.H; h++)
+		p->offset[h + 1] = p->offset[h] + ((size_t)v.B[h] < T ? (size_t)v.B[h] : T);
+	p->all = p->offset[v.H] == v.H * T;
+	p->s.H = v.H;
+	p->s.T = T;
+	p->s.n_sink = v.n_sink;
+	p->s.n_recent = v.n_recent;
+	p->s.offset = p->offset;
+	return KV_OK;
+}
+
+static int
+read_protect(struct plan *p, struct kv_err *e)
+{
+	const struct kv_tensor *t = kv_step_find(p->l->step, "protect");
+	const size_t shape[] = { p->s.H, p->s.T };
+	int rc;
+
+	if (t == NULL)
 		return KV_OK;
-	/* head by head, so that the device needs room for one head's entries only */
-	if ((part = kv_device_alloc(d, most, row_bytes, e)) == NULL)
-		return KV_EDEV;
-	if ((from = d->op->view(d->dev, x, bytes)) == NULL)
-		rc = kv_no_memory(e, bytes);
-	for (size_t h = 0; h < H && rc == KV_OK; h++) {
-		const size_t n = offset[h + 1] - offset[h], bound[] = { 0, n };
-
-		rc = kv_device_check(d,
-		    d->op->gather(d->dev, from + h * T * row_bytes, 1, T, row_bytes, index + offset[h], bound, part),
-		    "gather", e);
-		if (rc == KV_OK)
-			rc = kv_device_check(
-			    d, d->op->get(d->dev, (char *)y + offset[h] * row_bytes, part, n * row_bytes), "gather", e);
-	}
-	if (from != NULL)
-		d->op->unview(d->dev, from);
-	kv_device_free(d, part);
+	if ((rc = kv_tensor_expect(
+		 t, KVK_U8, strcmp(t->axis[0], "head") == 0 ? "head token" : "kv_head token", shape, e)) == KV_OK)
+		p->s.protect = t->data;
 	return rc;
 }
 
-/* The sizes of a layer and what has been read of its inputs. */
-struct plan {
-	size_t Hkv, T, D, n;
-	size_t *keep, *offset; /* [Hkv], [Hkv + 1] */
-	struct kv_score_attrs attrs;
-	const float *raw;
-};
-
 static int
-check_cache(const struct kv_evict_input *in, struct plan *p, struct kv_err *e)
+read_score(struct plan *p, size_t *n_nan, struct kv_err *e)
 {
-	const size_t any[] = { KV_ANY, in->next_position, KV_ANY };
+	const struct kv_tensor *score;
+	size_t H;
 	int rc;
 
-	if ((rc = kv_tensor_expect(in->k, KVK_N_TYPES, "kv_head token dim", any, e)) < 0)
+	if (p->all && kv_step_find(p->l->step, "score") == NULL)
+		return KV_OK;
+	if ((rc = kv_layer_need(p->l, "kv-evict", "score", NULL, &score, e)) < 0) {
+		kv_where(e, "the budget is smaller than the prompt");
 		return rc;
-	p->Hkv = in->k->shape[0], p->T = in->k->shape[1], p->D = in->k->shape[2];
-	if ((double)p->Hkv * (double)p->T > KV_COUNT_MAX)
-		return kv_fail(
-		    e, KV_ESHAPE, "k: %zu heads of %zu tokens are more than %.0f entries", p->Hkv, p->T, KV_COUNT_MAX);
-	return kv_tensor_expect(in->v, in->k->type, "kv_head token dim", in->k->shape, e);
-}
-
-/* keep, offset and whether there is anything to decide. */
-static int
-read_budget(const struct kv_evict_input *in, struct plan *p, bool *all, struct kv_err *e)
-{
-	const size_t shape[] = { p->Hkv };
-	const int32_t *B = in->budget->data;
-	int rc;
-
-	if ((rc = kv_tensor_expect(in->budget, KVK_I32, "kv_head", shape, e)) < 0)
-		return rc;
-	if ((p->keep = kv_alloc(p->Hkv, sizeof *p->keep, e)) == NULL ||
-	    (p->offset = kv_alloc(p->Hkv + 1, sizeof *p->offset, e)) == NULL)
-		return KV_EMEM;
-	*all = true;
-	for (size_t h = 0; h < p->Hkv; h++) {
-		if (B[h] < 1)
-			return kv_fail(
-			    e, KV_EARG, "budget: head %zu would keep %d entries, expected at least 1", h, (int)B[h]);
-		p->keep[h] = (size_t)B[h] < p->T ? (size_t)B[h] : p->T;
-		p->offset[h + 1] = p->offset[h] + p->keep[h];
-		*all = *all && p->keep[h] == p->T;
 	}
-	return KV_OK;
-}
-
-static int
-read_score(const struct kv_evict_input *in, struct plan *p, size_t *n_nan, struct kv_err *e)
-{
-	const size_t shape[] = { p->Hkv, KV_ANY };
-	int rc;
-
-	if ((rc = kv_tensor_expect(in->score, KVK_F32, "kv_head token", shape, e)) < 0 ||
-	    (rc = kv_score_attrs_from_json(&p->attrs, in->score->attrs, e)) < 0)
+	if ((rc = kv_score_read(score, p->l->cfg->Hkv, p->s.T, &p->attrs, &H, &p->s.n, e)) < 0)
 		return rc;
-	p->n = in->score->shape[1];
-	if (p->attrs.n_tokens != p->T || p->n > p->T)
-		return kv_fail(e, KV_ESHAPE, "score: %zu columns for a prompt of %zu tokens, but k has %zu tokens",
-		    p->n, p->attrs.n_tokens, p->T);
-	p->raw = in->score->data;
-	for (size_t i = 0; i < p->Hkv * p->n; i++)
-		*n_nan += isnan(p->raw[i]) != 0;
+	if (H != p->s.H)
+		return kv_fail(e, KV_ESHAPE, "score: %zu heads, but the budget has %zu", H, p->s.H);
+	p->s.raw = score->data;
+	p->s.score = &p->attrs;
+	for (size_t i = 0; i < H * p->s.n; i++)
+		*n_nan += isnan(p->s.raw[i]) != 0;
 	return KV_OK;
 }
 
+/* One of k and v, compacted: head h of the budget reads KV head h / (H / Hkv). */
 static int
-read_inputs(const struct kv_evict_input *in, struct plan *p, size_t *n_nan, struct kv_err *e)
+compact(const struct plan *p, const struct kv_tensor *from, struct kv_tensor *to, struct kv_err *e)
 {
-	bool all;
-	int rc;
-
-	if ((rc = check_cache(in, p, e)) < 0 || (rc = read_budget(in, p, &all, e)) < 0)
-		return rc;
-	if (in->score != NULL)
-		return read_score(in, p, n_nan, e);
-	if (!all)
-		return kv_fail(e, KV_ESHAPE,
-		    "the budget is smaller than the prompt and there is no tensor score to choose by: put kv-score "
-		    "METHOD before kv-evict, or give the file that has the scores as a further FILE");
-	return KV_OK;
-}
-
-/* One of k and v, compacted. */
-static int
-compact(const struct kv_evict_input *in, const struct plan *p, const struct kv_tensor *from, const int32_t *index,
-    struct kv_tensor *to, struct kv_err *e)
-{
-	const size_t shape[] = { p->offset[p->Hkv], p->D }, row = p->D * kvk_types[from->type].bytes;
-	int rc = kv_tensor_new(to, from->name, in->layer, from->type, "entry dim", shape, e);
+	const size_t shape[] = { p->offset[p->s.H], from->shape[2] }, G = p->s.H / from->shape[0], T = p->s.T;
+	const size_t row = from->shape[2] * kvk_types[from->type].bytes;
+	const int32_t *index = p->index.data;
+	int rc = kv_tensor_new(to, from->name, from->layer, from->type, "entry dim", shape, e);
 
 	if (rc < 0)
 		return rc;
 	to->attrs = json_deep_copy(from->attrs);
-	return kv_evict_gather(in->device, from->data, p->Hkv, p->T, row, index, p->offset, to->owned, e);
+	for (size_t h = 0; h < p->s.H; h++)
+		for (size_t i = p->offset[h]; i < p->offset[h + 1]; i++)
+			memcpy((char *)to->owned + i * row,
+			    (const char *)from->data + (h / G * T + (size_t)index[i]) * row, row);
+	return KV_OK;
+}
+
+static int
+make_index(struct plan *p, struct kv_err *e)
+{
+	const size_t n_entries = p->offset[p->s.H], n_bounds = p->s.H + 1;
+	int rc;
+
+	if ((rc = kv_tensor_new(&p->index, "index", p->l->layer, KVK_I32, "entry", &n_entries, e)) < 0 ||
+	    (rc = kv_tensor_new(&p->bounds, "offset", p->l->layer, KVK_I32, "bound", &n_bounds, e)) < 0)
+		return rc;
+	for (size_t h = 0; h <= p->s.H; h++)
+		((int32_t *)p->bounds.owned)[h] = (int32_t)p->offset[h];
+	if ((p->index.attrs = json_pack("{s:I}", "next_position", (json_int_t)p->l->T)) == NULL)
+		return kv_no_memory(e, 1);
+	if (!p->all)
+		return kv_evict_select(p->l->device, &p->s, p->index.owned, e);
+	for (size_t i = 0; i < n_entries; i++)
+		((int32_t *)p->index.owned)[i] = (int32_t)(i % p->s.T);
+	return KV_OK;
+}
+
+/* The results into the step, all or none as far as memory allows: the new names first. */
+static int
+put_all(struct plan *p, struct kv_err *e)
+{
+	struct kv_step *step = p->l->step;
+	int rc;
+
+	if ((rc = kv_step_put(step, &p->index, e)) < 0 || (rc = kv_step_put(step, &p->bounds, e)) < 0 ||
+	    (rc = kv_step_put(step, &p->k, e)) < 0)
+		return rc;
+	return kv_step_put(step, &p->v, e);
 }
 
 int
-kv_evict_layer(const struct kv_evict_input *in, struct kv_evicted *out, struct kv_err *e)
+kv_evict_layer(const struct kv_layer *l, const struct kv_evicting *how, size_t *n_nan, struct kv_err *e)
 {
-	struct plan p = { 0 };
-	size_t n_entries, n_bounds;
+	struct plan p = { .l = l, .s = { .tie = how->tie } };
 	int rc;
 
-	*out = (struct kv_evicted){ 0 };
-	if ((rc = read_inputs(in, &p, &out->n_nan, e)) < 0)
+	*n_nan = 0;
+	if ((rc = read_cache(&p, e)) < 0 || (rc = read_budget(&p, e)) < 0 || (rc = read_protect(&p, e)) < 0 ||
+	    (rc = read_score(&p, n_nan, e)) < 0 || (rc = make_index(&p, e)) < 0 ||
+	    (rc = compact(&p, p.from_k, &p.k, e)) < 0 || (rc = compact(&p, p.from_v, &p.v, e)) < 0)
 		goto done;
-	n_entries = p.offset[p.Hkv];
-	n_bounds = p.Hkv + 1;
-	if ((rc = kv_tensor_new(&out->index, "index", in->layer, KVK_I32, "entry", &n_entries, e)) < 0 ||
-	    (rc = kv_tensor_new(&out->offset, "offset", in->layer, KVK_I32, "bound", &n_bounds, e)) < 0)
-		goto done;
-	for (size_t h = 0; h <= p.Hkv; h++)
-		((int32_t *)out->offset.owned)[h] = (int32_t)p.offset[h];
-	if ((out->index.attrs = json_pack("{s:I}", "next_position", (json_int_t)in->next_position)) == NULL) {
-		rc = kv_no_memory(e, 1);
-		goto done;
-	}
-	if ((rc = kv_evict_select(in->device, &p.attrs, p.raw, p.Hkv, p.n, p.T, p.keep, in->tie, out->index.owned, e)) <
-		0 ||
-	    (rc = compact(in, &p, in->k, out->index.data, &out->k, e)) < 0 ||
-	    (rc = compact(in, &p, in->v, out->index.data, &out->v, e)) < 0)
-		goto done;
+	rc = put_all(&p, e);
 done:
-	free(p.offset);
-	free(p.keep);
-	if (rc < 0)
-		kv_evicted_fini(out);
+	plan_fini(&p);
 	return rc;
 }

@@ -1,71 +1,71 @@
 /* SPDX-License-Identifier: MIT
  * Which entries stay: pool, rank, select (METHODS 1.4, 1.6, 4). */
-#include "lib/evict/evict.h"
-
 #include <stdlib.h>
 
 #include "lib/buf.h"
+#include "lib/evict/evict.h"
 
-/* Ranks and selects on the device; raw is device memory, NULL when n is 0. */
-static int
-rank_and_select(const struct kv_device *d, const struct kv_score_attrs *a, const float *raw, struct kvk_select *job,
-    enum kv_tie tie, int32_t *index, struct kv_err *e)
+/* Host arrays as the device sees them, and the room for the result. */
+struct ranking {
+	const void *rank, *tie, *protect;
+	int32_t *picked;
+};
+
+static void
+ranking_fini(const struct kv_device *d, struct ranking *r)
 {
-	const bool pools = raw != NULL && a->pool != KVK_POOL_NONE;
-	const size_t count = job->offset[job->Hkv];
-	int32_t *picked = NULL;
-	float *pooled = NULL;
-	int rc = KV_EDEV;
+	kv_device_free(d, r->picked);
+	kv_device_unview(d, r->protect);
+	kv_device_unview(d, r->tie);
+	kv_device_unview(d, r->rank);
+}
 
-	job->rank = raw;
-	if (pools) {
-		if ((pooled = kv_device_alloc(d, job->Hkv * job->n, sizeof *pooled, e)) == NULL)
-			goto done;
-		rc = kv_device_check(
-		    d, d->op->pool(d->dev, raw, job->Hkv, job->n, a->pool, a->pool_width, pooled), "pool", e);
-		if (rc < 0)
-			goto done;
-		job->rank = pooled;
-		job->tie = tie == KV_TIE_RAW ? raw : NULL;
-		rc = KV_EDEV;
-	}
-	if ((picked = kv_device_alloc(d, count, sizeof *picked, e)) == NULL)
+/* pooled NULL: the raw scores rank. */
+static int
+select_on_device(const struct kv_device *d, const struct kv_selection *s, const float *pooled, int32_t *index,
+    struct kv_err *e)
+{
+	const size_t bytes = s->H * s->n * sizeof *pooled, count = s->offset[s->H];
+	const bool has_tie = pooled != NULL && s->tie == KV_TIE_RAW;
+	struct kvk_select job = { .H = s->H, .n = s->n, .T = s->T, .n_sink = s->n_sink, .n_recent = s->n_recent,
+		.offset = s->offset };
+	struct ranking r = { 0 };
+	int rc = KV_EMEM;
+
+	if ((bytes > 0 && (r.rank = kv_device_view(d, pooled != NULL ? pooled : s->raw, bytes, e)) == NULL) ||
+	    (bytes > 0 && has_tie && (r.tie = kv_device_view(d, s->raw, bytes, e)) == NULL) ||
+	    (s->protect != NULL && (r.protect = kv_device_view(d, s->protect, s->H * s->T, e)) == NULL) ||
+	    (r.picked = kv_device_alloc(d, count, sizeof *r.picked, e)) == NULL)
 		goto done;
-	rc = kv_device_check(d, d->op->select(d->dev, job, picked), "select", e);
+	job.rank = r.rank;
+	job.tie = r.tie;
+	job.protect = r.protect;
+	rc = kv_device_check(d, d->op->select(d->dev, &job, r.picked), "select", e);
 	if (rc == KV_OK)
-		rc = kv_device_check(d, d->op->get(d->dev, index, picked, count * sizeof *picked), "select", e);
+		rc = kv_device_get(d, index, r.picked, count * sizeof *index, "select", e);
 done:
-	kv_device_free(d, picked);
-	kv_device_free(d, pooled);
+	ranking_fini(d, &r);
 	return rc;
 }
 
 int
-kv_evict_select(const struct kv_device *d, const struct kv_score_attrs *a, const float *raw, size_t Hkv, size_t n,
-    size_t T, const size_t *keep, enum kv_tie tie, int32_t *index, struct kv_err *e)
+kv_evict_select(struct kv_device *d, const struct kv_selection *s, int32_t *index, struct kv_err *e)
 {
-	struct kvk_select job = {
-		.Hkv = Hkv, .n = n, .T = T, .n_sink = a->n_sink, .n_recent = a->n_recent, .keep = keep
-	};
-	size_t *offset = kv_alloc(Hkv + 1, sizeof *offset, e), bytes = Hkv * n * sizeof *raw;
-	const float *x = NULL;
-	int rc = KV_OK;
+	const bool pools = s->score != NULL && s->score->pool != KVK_POOL_NONE && s->n > 0;
+	float *pooled = NULL;
+	int rc;
 
-	if (offset == NULL)
-		return KV_EMEM;
-	for (size_t h = 0; h < Hkv; h++)
-		offset[h + 1] = offset[h] + keep[h];
-	if (offset[Hkv] == 0)
-		goto done;
-	job.offset = offset;
-	if (bytes > 0 && (x = d->op->view(d->dev, raw, bytes)) == NULL) {
-		rc = kv_no_memory(e, bytes);
-		goto done;
+	if (s->offset[s->H] == 0)
+		return KV_OK;
+	if ((rc = kv_device_ready(d, e)) < 0)
+		return rc;
+	if (pools) {
+		if ((pooled = kv_alloc(s->H * s->n, sizeof *pooled, e)) == NULL)
+			return KV_EMEM;
+		rc = kv_pooled(d, s->score, s->raw, s->H, s->n, pooled, e);
 	}
-	rc = rank_and_select(d, a, x, &job, tie, index, e);
-	if (x != NULL)
-		d->op->unview(d->dev, x);
-done:
-	free(offset);
+	if (rc == KV_OK)
+		rc = select_on_device(d, s, pooled, index, e);
+	free(pooled);
 	return rc;
 }

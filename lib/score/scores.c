@@ -2,124 +2,182 @@
  * The table of scoring methods, and the step that every program runs for one layer. */
 #include "lib/score/score.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "lib/buf.h"
 
-static const struct kv_score snapkv = {
-	.name = "snapkv",
-	.brief = "attention of the last W prompt tokens (the observation window)",
-	.paper = "arXiv:2404.14469",
-	.needs = KV_NEED_K | KV_NEED_Q,
-	.takes = KV_TAKES_WINDOW | KV_TAKES_ROWS | KV_TAKES_GQA,
-	.queries = "window:32",
-	.defaults = { .window = 32,
-	    .pool = KVK_POOL_MAX,
-	    .pool_width = 7,
-	    .rows = KVK_MEAN,
-	    .gqa = KVK_MEAN,
-	    .n_recent = KV_SAME },
-	.columns = kv_columns_history,
-	.run = kv_attention_score,
-};
-
-static const struct kv_score tova = {
-	.name = "tova",
-	.brief = "attention of the last prompt token, averaged over all heads of the layer",
-	.paper = "arXiv:2401.06104",
-	.needs = KV_NEED_K | KV_NEED_Q,
-	.queries = "last",
-	.defaults = { .window = 1,
-	    .pool = KVK_POOL_NONE,
-	    .pool_width = 7,
-	    .rows = KVK_MEAN,
-	    .gqa = KVK_MEAN,
-	    .all_heads = true,
-	    .n_recent = 1 },
-	.columns = kv_columns_all,
-	.run = kv_attention_score,
-};
-
-const struct kv_score *const kv_score_list[] = {
-	&snapkv,
-	&tova,
+const struct kv_score_method *const kv_score_list[] = {
+	&kv_score_snapkv,
+	&kv_score_tova,
 	NULL,
 };
 
-const struct kv_score *
+const struct kv_score_method *
 kv_score_find(const char *name)
 {
-	for (const struct kv_score *const *m = kv_score_list; *m != NULL; m++)
-		if (strcmp((*m)->name, name) == 0)
+	for (const struct kv_score_method *const *m = kv_score_list; *m != NULL; m++)
+		if (strcmp((*m)->about.name, name) == 0)
 			return *m;
 	return NULL;
 }
 
-/* Is what the method reads there, and of the shape that the model has? */
-static int
-check_inputs(
-    const struct kv_score *m, const struct kv_score_params *p, const struct kv_score_input *in, struct kv_err *e)
+const char *
+kv_score_uses(const struct kv_score_method *m, char text[KV_USES_MAX])
 {
-	const size_t kv_shape[] = { in->Hkv, in->T, in->D }, q_shape[] = { in->Hq, KV_ANY, in->D };
-	char rows[32];
-	int rc = KV_OK;
-
-	if (in->Hkv == 0 || in->Hq % in->Hkv != 0)
-		return kv_fail(e, KV_ESHAPE, "%zu query heads cannot share %zu KV heads", in->Hq, in->Hkv);
-	if ((m->needs & KV_NEED_K) && in->k == NULL)
-		return kv_fail(e, KV_ESHAPE,
-		    "%s needs the keys (tensor k): kv-prefill writes them, do not drop them on the way", m->name);
-	if ((m->needs & KV_NEED_V) && in->v == NULL)
-		return kv_fail(e, KV_ESHAPE,
-		    "%s needs the values (tensor v): kv-prefill writes them, do not drop them on the way", m->name);
-	if ((m->needs & KV_NEED_Q) && in->q == NULL)
-		return kv_fail(e, KV_ESHAPE, "%s needs queries (tensor q): run kv-prefill with --queries %s", m->name,
-		    kv_score_queries(p, rows));
-	if (m->needs & KV_NEED_K)
-		rc = kv_tensor_expect(in->k, KVK_N_TYPES, "kv_head token dim", kv_shape, e);
-	if (rc == KV_OK && (m->needs & KV_NEED_V))
-		rc = kv_tensor_expect(in->v, KVK_N_TYPES, "kv_head token dim", kv_shape, e);
-	if (rc == KV_OK && (m->needs & KV_NEED_Q))
-		rc = kv_tensor_expect(in->q, KVK_N_TYPES, "head query dim", q_shape, e);
-	return rc;
+	snprintf(text, KV_USES_MAX, "score%s%s%s%s", m->needs != NULL ? "," : "", m->needs != NULL ? m->needs : "",
+	    m->looks != NULL ? "," : "", m->looks != NULL ? m->looks : "");
+	return text;
 }
 
-int
-kv_score_layer(const struct kv_score *m, const struct kv_score_params *p, const struct kv_score_input *in,
-    struct kv_tensor *score, struct kv_err *e)
+/* ---- for rows */
+
+size_t
+kv_columns_history(const struct kv_params *p, size_t T)
 {
-	struct kv_score_attrs a = { .pool = p->pool,
-		.pool_width = p->pool_width,
-		.n_sink = p->n_sink,
-		.n_recent = p->n_recent,
-		.n_tokens = in->T };
-	const size_t n = m->columns(p, in->T), shape[] = { in->Hkv, n };
+	const size_t W = kv_count(p, &kv_param_window);
+
+	return T > W ? T - W : 0;
+}
+
+size_t
+kv_columns_none(const struct kv_params *p, size_t T)
+{
+	(void)p;
+	(void)T;
+	return 0;
+}
+
+struct kv_queries
+kv_queries_window(const struct kv_params *p)
+{
+	return kv_queries_of(kv_count(p, &kv_param_window));
+}
+
+struct kv_queries
+kv_queries_last(const struct kv_params *p)
+{
+	(void)p;
+	return kv_queries_of(1);
+}
+
+struct kv_queries
+kv_queries_all(const struct kv_params *p)
+{
+	(void)p;
+	return kv_queries_of(KV_ALL);
+}
+
+struct kv_queries
+kv_score_queries(const struct kv_score_method *m, const struct kv_params *p)
+{
+	return m->queries != NULL ? m->queries(p) : kv_queries_of(0);
+}
+
+/* ---- protection */
+
+void
+kv_protection_resolve(struct kv_protection *p, size_t C)
+{
+	if (p->recent_share >= 0)
+		p->n_recent = C > p->n_sink ? (size_t)floor(p->recent_share * (double)(C - p->n_sink)) : 0;
+	p->recent_share = -1;
+}
+
+/* A count of tokens that may be "all". */
+static size_t
+capped(size_t n)
+{
+	return (double)n > KV_COUNT_MAX ? (size_t)KV_COUNT_MAX : n;
+}
+
+static struct kv_protection
+protection(const struct kv_score_method *m, const struct kv_params *p, size_t T)
+{
+	struct kv_protection x = { .recent_share = -1 };
+	size_t recent = kv_takes(p, &kv_param_recent) ? kv_count(p, &kv_param_recent) : KV_UNSET;
+
+	if (kv_takes(p, &kv_param_sink))
+		x.n_sink = capped(kv_count(p, &kv_param_sink));
+	if (kv_takes(p, &kv_param_recent_share) && !kv_given(p, &kv_param_recent))
+		x.recent_share = kv_number(p, &kv_param_recent_share);
+	else if (recent != KV_UNSET)
+		x.n_recent = capped(recent == KV_WINDOW ? kv_count(p, &kv_param_window) : recent);
+	if (m->protect != NULL)
+		m->protect(p, T, &x);
+	return x;
+}
+
+/* ---- one layer */
+
+/* The tensor with the room for its scores, and attrs an empty object. */
+static int
+prepare(const struct kv_layer *l, const struct kv_score_method *m, const struct kv_params *p, struct kv_tensor *score,
+    struct kv_raw *raw, struct kv_err *e)
+{
+	const bool per_query = kv_takes(p, &kv_param_granularity) && kv_is(p, &kv_param_granularity, "head");
+	const struct kv_queries q = kv_score_queries(m, p);
+	size_t shape[2];
 	int rc;
 
-	*score = (struct kv_tensor){ 0 };
-	if ((rc = check_inputs(m, p, in, e)) < 0)
+	if (l->cfg->Hkv == 0 || l->cfg->Hq % l->cfg->Hkv != 0)
+		return kv_fail(
+		    e, KV_ESHAPE, "%zu query heads cannot share %zu KV heads", l->cfg->Hq, l->cfg->Hkv);
+	if ((rc = kv_layer_needs(l, m->about.name, m->needs, &q, e)) < 0)
 		return rc;
-	if ((rc = kv_tensor_new(score, "score", in->layer, KVK_F32, "kv_head token", shape, e)) < 0)
+	shape[0] = raw->H = per_query ? l->cfg->Hq : l->cfg->Hkv;
+	shape[1] = raw->n = m->columns != NULL ? m->columns(p, l->T) : l->T;
+	if ((rc = kv_tensor_new(
+		 score, "score", l->layer, KVK_F32, per_query ? "head token" : "kv_head token", shape, e)) < 0)
+		return rc;
+	raw->s = score->owned;
+	raw->attrs = score->attrs = json_object();
+	return raw->attrs != NULL ? KV_OK : kv_no_memory(e, sizeof *raw);
+}
+
+static int
+describe(const struct kv_layer *l, const struct kv_score_method *m, const struct kv_params *p, json_t *attrs,
+    struct kv_err *e)
+{
+	struct kv_score_attrs a = { .pool = kv_pool(p), .pool_width = 1, .n_tokens = l->T };
+	int rc;
+
+	if (a.pool != KVK_POOL_NONE)
+		a.pool_width = kv_count(p, &kv_param_pool_width);
+	a.protect = protection(m, p, l->T);
+	snprintf(a.method, sizeof a.method, "%s", m->about.name);
+	rc = kv_score_attrs_to_json(&a, attrs, e);
+	return rc < 0 ? rc : kv_params_describe(p, attrs, e);
+}
+
+int
+kv_score_layer(const struct kv_layer *l, const struct kv_params *p, struct kv_err *e)
+{
+	const struct kv_score_method *m = (const struct kv_score_method *)p->method; /* `about` is its first member */
+	struct kv_tensor score = { 0 };
+	struct kv_raw raw = { 0 };
+	int rc;
+
+	if ((rc = prepare(l, m, p, &score, &raw, e)) < 0 || (rc = m->run(l, p, &raw, e)) < 0 ||
+	    (rc = describe(l, m, p, score.attrs, e)) < 0)
 		goto done;
-	if (n > 0 && (rc = m->run(in, p, n, score->owned, e)) < 0)
-		goto done;
-	strcpy(a.method, m->name);
-	if ((score->attrs = kv_score_attrs_to_json(&a, p)) == NULL)
-		rc = kv_no_memory(e, sizeof a);
+	for (size_t i = 0; i < raw.H * raw.n; i++)
+		raw.s[i] += 0.0f; /* -0 becomes +0 */
+	rc = kv_step_put(l->step, &score, e);
 done:
-	if (rc < 0)
-		kv_tensor_fini(score);
+	kv_tensor_fini(&score);
 	return rc;
 }
 
 int
-kv_pooled(const struct kv_device *d, const struct kv_score_attrs *a, const float *raw, size_t H, size_t n,
-    float *pooled, struct kv_err *e)
+kv_pooled(struct kv_device *d, const struct kv_score_attrs *a, const float *raw, size_t H, size_t n, float *pooled,
+    struct kv_err *e)
 {
 	const void *x = NULL;
 	float *y = NULL;
 	size_t count;
-	int rc = KV_OK;
+	int rc;
 
 	if (!kv_mul(H, n, &count))
 		return kv_fail(e, KV_ESHAPE, "score: %zu heads of %zu tokens are too many", H, n);
@@ -129,17 +187,17 @@ kv_pooled(const struct kv_device *d, const struct kv_score_attrs *a, const float
 		memcpy(pooled, raw, count * sizeof *raw);
 		return KV_OK;
 	}
-	if ((y = kv_device_alloc(d, count, sizeof *y, e)) == NULL)
-		return KV_EDEV;
-	if ((x = d->op->view(d->dev, raw, count * sizeof *raw)) == NULL) {
-		rc = kv_no_memory(e, count * sizeof *raw);
+	if ((rc = kv_device_ready(d, e)) < 0)
+		return rc;
+	rc = KV_EMEM;
+	if ((y = kv_device_alloc(d, count, sizeof *y, e)) == NULL ||
+	    (x = kv_device_view(d, raw, count * sizeof *raw, e)) == NULL)
 		goto done;
-	}
 	rc = kv_device_check(d, d->op->pool(d->dev, x, H, n, a->pool, a->pool_width, y), "pool", e);
 	if (rc == KV_OK)
-		rc = kv_device_check(d, d->op->get(d->dev, pooled, y, count * sizeof *y), "pool", e);
-	d->op->unview(d->dev, x);
+		rc = kv_device_get(d, pooled, y, count * sizeof *y, "pool", e);
 done:
+	kv_device_unview(d, x);
 	kv_device_free(d, y);
 	return rc;
 }

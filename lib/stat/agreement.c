@@ -88,21 +88,21 @@ static int
 top_of(
     const struct kv_stat_view *v, const struct kv_stat_scores *s, size_t n, size_t k, int32_t **top, struct kv_err *e)
 {
-	const struct kv_score_attrs plain = { .pool = KVK_POOL_NONE, .pool_width = 1 };
 	float *x = kv_alloc(s->H * n, sizeof *x, e);
-	size_t *keep = kv_alloc(s->H, sizeof *keep, e);
+	size_t *offset = kv_alloc(s->H + 1, sizeof *offset, e);
+	const struct kv_selection job = { .H = s->H, .n = n, .T = n, .raw = x, .tie = KV_TIE_POSITION, .offset = offset };
 	int rc = KV_EMEM;
 
 	*top = kv_alloc(s->H * k, sizeof **top, e);
-	if (x == NULL || keep == NULL || *top == NULL)
+	if (x == NULL || offset == NULL || *top == NULL)
 		goto done;
 	for (size_t h = 0; h < s->H; h++) {
 		memcpy(x + h * n, row(s, h), n * sizeof *x);
-		keep[h] = k;
+		offset[h + 1] = offset[h] + k;
 	}
-	rc = kv_evict_select(v->device, &plain, x, s->H, n, n, keep, KV_TIE_POSITION, *top, e);
+	rc = kv_evict_select(v->device, &job, *top, e);
 done:
-	free(keep);
+	free(offset);
 	free(x);
 	return rc;
 }

@@ -25,10 +25,10 @@
  * borrowed; NULL: not in the stream.  Of k only the description is looked at, not the values. */
 struct kv_stat_view {
 	const char *name; /* of the stream, for messages */
-	const struct kv_device *device;
+	struct kv_device *device;
 	int layer;
 	size_t T, Hkv; /* prompt length; the model's KV heads, 0: unknown */
-	const struct kv_tensor *score, *budget, *index, *offset, *k, *logits;
+	const struct kv_tensor *score, *budget, *protect, *index, *offset, *k, *logits;
 	const int32_t *response; /* [n_response] the tokens that the rows of logits were made for */
 	size_t n_response;
 	enum kv_tie tie; /* of a selection that has not been made yet */

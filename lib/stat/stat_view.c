@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "lib/buf.h"
+#include "lib/budget/budget.h"
 
 void
 kv_stat_view_fini(struct kv_stat_view *v)
@@ -190,7 +191,10 @@ check_index(const struct kv_stat_view *v, size_t H, struct kv_err *e)
 static int
 select_kept(struct kv_stat_view *v, size_t H, const size_t *B, struct kv_err *e)
 {
+	struct kv_selection job = { .H = H, .T = v->T, .score = &v->attrs, .tie = v->tie, .offset = v->offset_own };
+	const size_t shape[] = { H, v->T };
 	struct kv_stat_scores s = { NULL, H, 0 };
+	struct kv_budget_view b;
 	bool all = true;
 	int rc;
 
@@ -202,7 +206,20 @@ select_kept(struct kv_stat_view *v, size_t H, const size_t *B, struct kv_err *e)
 		return kv_fail(e, KV_ESHAPE, "score has %zu heads, budget %zu", s.H, H);
 	if ((v->index_own = kv_alloc(v->offset_own[H], sizeof *v->index_own, e)) == NULL)
 		return KV_EMEM;
-	return kv_evict_select(v->device, &v->attrs, s.x, H, s.n, v->T, B, v->tie, v->index_own, e);
+	job.raw = s.x;
+	job.n = s.n;
+	if (!all) {
+		if ((rc = kv_budget_read(v->budget, H, &b, e)) < 0)
+			return rc;
+		job.n_sink = b.n_sink;
+		job.n_recent = b.n_recent;
+	}
+	if (!all && v->protect != NULL) {
+		if ((rc = expect_heads(v->protect, KVK_U8, "kv_head token", "head token", shape, e)) < 0)
+			return rc;
+		job.protect = v->protect->data;
+	}
+	return kv_evict_select(v->device, &job, v->index_own, e);
 }
 
 static int

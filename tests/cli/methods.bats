@@ -108,11 +108,11 @@ pipe() {
 	fails 1 'last 64 prompt tokens.*--queries window:64' kv-score snapkv -w 64 "$cache" -o out/x
 	kv-score snapkv --drop k -o nok.kv "$cache"
 	fails 1 'needs the keys' kv-score snapkv nok.kv -o out/x
-	fails 1 'no tensor budget: put kv-budget' kv-evict "$cache" -o out/x
+	fails 1 'needs budgets \(tensor budget\): put kv-budget' kv-evict "$cache" -o out/x
 	kv-budget uniform -b 48 -o noscore.kv "$cache"
-	fails 1 'noscore.kv: sequence 0, layer 0: .*no tensor score.*kv-score' kv-evict noscore.kv -o out/x
+	fails 1 'noscore.kv: sequence 0, layer 0: the budget is smaller than the prompt: .*tensor score.*kv-score' kv-evict noscore.kv -o out/x
 	kv-budget uniform -b 48 --drop v -o nov.kv "$cache"
-	fails 1 'no tensor v' kv-evict nov.kv -o out/x
+	fails 1 'the values \(tensor v\)' kv-evict nov.kv -o out/x
 	no_file out
 }
 
@@ -144,14 +144,17 @@ pipe() {
 	fails 2 "unknown METHOD 'nosuch'" kv-score nosuch
 	fails 2 '^  snapkv +attention' kv-score nosuch
 	fails 2 '^  uniform +the same' kv-budget nosuch
-	fails 2 'whole number from 1 to' kv-score snapkv -w 0
+	fails 2 'whole number from 1 to 2147483647 or all' kv-score snapkv -w 0
 	fails 2 'whole number' kv-score snapkv -w 3x
 	fails 2 'odd' kv-score snapkv --pool-width 4
 	fails 2 'needs --pool' kv-score snapkv --pool none --pool-width 5
 	fails 2 'max\|avg\|none' kv-score snapkv --pool median
 	fails 2 'mean\|sum' kv-score snapkv --rows max
 	fails 2 'mean\|max\|sum' kv-score snapkv --gqa all
-	fails 2 'tova has no option --window' kv-score tova -w 3
+	fails 2 'tova has no option --window, it takes --pool, ' kv-score tova -w 3
+	fails 2 "unknown option '--bogus'" kv-score snapkv --bogus
+	fails 2 'expected layers' kv-score snapkv --layers 3-1
+	fails 1 'layers 0 to 1' kv-score snapkv --layers 1-2 "$cache"
 	fails 2 'whole number from 1 to 2147483647' kv-budget uniform -b 0
 	fails 2 'whole number' kv-budget uniform -b -5
 	fails 2 'whole number' kv-budget uniform -b 1e3
@@ -171,13 +174,33 @@ pipe() {
 			[[ $page == *".It Cm $name $brief"* ]] || { echo "$program: no '$name $brief'"; exit 1; }
 		done
 		$program --help | grep '^METHOD:' >/dev/null
+		for method in $($program --help | sed -n '/^METHOD:/,/^$/p' | sed '1d;/^$/d' | awk '{ print $1 }'); do
+			for option in $($program "$method" --help | grep -oE '^ +(-[a-z], )?--[a-z-]+' | grep -oE -- '--[a-z-]+'); do
+				[[ $page == *"Fl ${option#-}"* ]] || { echo "$program: no $option of $method"; exit 1; }
+			done
+		done
 	done
+}
+
+@test "methods mixed by layer, and query heads with caches of their own" {
+	kv-score snapkv --layers 0-0 "$cache" | kv-score tova --layers 1- | kv-budget uniform -b 40 -o mixed.kv
+	cmp <(kv-show --tensor score --layer 0 mixed.kv) <(kv-score snapkv "$cache" | kv-show --tensor score --layer 0)
+	cmp <(kv-show --tensor score --layer 1 mixed.kv) <(kv-score tova "$cache" | kv-show --tensor score --layer 1)
+	kv-evict mixed.kv -o small.kv
+	kv-score snapkv --granularity head "$cache" | kv-budget uniform -b 40 | kv-evict -o heads.kv
+	[ "$(kv-show --tensor index --layer 0 heads.kv | wc -l)" -gt "$(kv-show --tensor index --layer 0 small.kv | wc -l)" ]
+	kv-decode -m "$(tiny_model)" -n 2 heads.kv >/dev/null
 }
 
 @test "help shows the program's own defaults and no invented ones" {
 	run --separate-stderr kv-score --help
 	[ "$status" -eq 0 ]
 	[[ $output != *18446744073709551615* ]]
+	run --separate-stderr kv-score snapkv --help
+	[[ $output == *"(default 32)"*"mean|sum (default mean)"*"(default window)"* ]]
+	[[ $output != *18446744073709551615* ]]
+	run --separate-stderr kv-score --help snapkv
+	[[ $output == *"(default 32)"* ]]
 	run --separate-stderr kv-budget --help
 	[[ $output != *"(default -1)"* ]]
 	[[ $output != *"(default 0)"*"RATIO"* ]]

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * select and gather: exact, against a sort by the ordering of the contract. */
+ * select: exact, against a sort by the ordering of the contract. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,19 +12,22 @@
 #include "tests/lib/kernels.h"
 
 struct entry {
+	bool protect;
 	double rank, tie;
 	size_t pos;
 };
 
-/* Falling rank, falling tie, rising position. */
+/* Protected first; falling rank, falling tie (not among the protected), rising position. */
 static int
 by_order(const void *a, const void *b)
 {
 	const struct entry *x = a, *y = b;
 
+	if (x->protect != y->protect)
+		return x->protect ? -1 : 1;
 	if (x->rank != y->rank)
 		return x->rank > y->rank ? -1 : 1;
-	if (x->tie != y->tie)
+	if (x->tie != y->tie && !x->protect)
 		return x->tie > y->tie ? -1 : 1;
 	return x->pos < y->pos ? -1 : x->pos > y->pos;
 }
@@ -39,7 +42,7 @@ canonical(float x)
 static void
 naive(const struct kvk_select *j, size_t g, bool *kept)
 {
-	const size_t keep = j->keep[g], T = j->T;
+	const size_t keep = j->offset[g + 1] - j->offset[g], T = j->T;
 	size_t r = j->n_recent, s = j->n_sink, n = 0;
 	struct entry *e = test_alloc(T, sizeof *e);
 
@@ -52,6 +55,7 @@ naive(const struct kvk_select *j, size_t g, bool *kept)
 		if (!kept[i]) {
 			const bool ranked = i < j->n;
 
+			e[n].protect = j->protect != NULL && j->protect[g * T + i] != 0;
 			e[n].rank = ranked ? canonical(j->rank[g * j->n + i]) : (double)-INFINITY;
 			e[n].tie = ranked && j->tie != NULL ? canonical(j->tie[g * j->n + i]) : (double)-INFINITY;
 			e[n++].pos = i;
@@ -67,11 +71,11 @@ static void
 check(const struct kvk_select *j, int threads)
 {
 	struct kvk_dev *dev = test_dev(threads);
-	int32_t *index = test_alloc(j->offset[j->Hkv], sizeof *index);
+	int32_t *index = test_alloc(j->offset[j->H], sizeof *index);
 	bool *kept = test_alloc(j->T, sizeof *kept);
 
 	assert_int_equal(kvk_cpu.select(dev, j, index), 0);
-	for (size_t g = 0; g < j->Hkv; g++) {
+	for (size_t g = 0; g < j->H; g++) {
 		size_t at = j->offset[g];
 
 		naive(j, g, kept);
@@ -105,6 +109,10 @@ one_size(size_t T, size_t n, size_t sink, size_t recent, bool ties, uint64_t see
 	float *rank = test_floats(H * n, 1, seed), *tie = test_floats(H * n, 1, seed + 1);
 	const size_t shares[] = { 0, 1, T / 3, T > 0 ? T - 1 : 0, T, T / 2, recent < T ? recent : T };
 
+	uint8_t *protect = test_alloc(H * T, 1);
+
+	for (size_t i = 0; i < H * T; i++)
+		protect[i] = i * 2654435761u % 7 == 0;
 	if (ties) {
 		coarse(rank, H * n);
 		coarse(tie, H * n);
@@ -112,12 +120,15 @@ one_size(size_t T, size_t n, size_t sink, size_t recent, bool ties, uint64_t see
 	for (size_t v = 0; v < 7; v++) {
 		const size_t keep[H] = { shares[v] < T ? shares[v] : T, shares[(v + 1) % 7], shares[(v + 3) % 7] };
 		const size_t offset[H + 1] = { 0, keep[0], keep[0] + keep[1], keep[0] + keep[1] + keep[2] };
-		struct kvk_select j = { rank, NULL, H, n, T, sink, recent, keep, offset };
+		struct kvk_select j = { rank, NULL, NULL, H, n, T, sink, recent, offset };
 
 		check(&j, 1);
 		j.tie = tie;
 		check(&j, 2);
+		j.protect = protect;
+		check(&j, 2);
 	}
+	free(protect);
 	free(rank);
 	free(tie);
 }
@@ -145,8 +156,8 @@ static void
 on_paper(void **state)
 {
 	const float rank[] = { 1, 3, 3, 3, 2, 3, 0 }, tie[] = { 0, 1, 5, 1, 9, -0.0f, 0 };
-	const size_t keep[] = { 3 }, offset[] = { 0, 3 };
-	struct kvk_select j = { .rank = rank, .Hkv = 1, .n = 7, .T = 7, .keep = keep, .offset = offset };
+	const size_t offset[] = { 0, 3 };
+	struct kvk_select j = { .rank = rank, .H = 1, .n = 7, .T = 7, .offset = offset };
 	struct kvk_dev *dev = test_dev(1);
 	int32_t index[3];
 
@@ -164,47 +175,17 @@ static void
 refused(void **state)
 {
 	const float rank[] = { 1, 2 };
-	const size_t keep[] = { 3 }, offset[] = { 0, 3 }, one[] = { 1 };
-	struct kvk_select j = { .rank = rank, .Hkv = 1, .n = 2, .T = 2, .keep = keep, .offset = offset };
+	const size_t offset[] = { 0, 3 }, falling[] = { 1, 0 };
+	struct kvk_select j = { .rank = rank, .H = 1, .n = 2, .T = 2, .offset = offset };
 	struct kvk_dev *dev = test_dev(1);
 	int32_t index[3] = { 0, -1, 0 };
-	float y[2];
 
 	(void)state;
 	assert_int_not_equal(kvk_cpu.select(dev, &j, index), 0);
-	j.keep = one;
+	assert_string_equal(kvk_cpu.error(dev), "select: head 0 has places 0 to 3 for entries of 2");
+	j.offset = falling;
 	assert_int_not_equal(kvk_cpu.select(dev, &j, index), 0);
-	assert_string_equal(kvk_cpu.error(dev), "select: head 0 keeps 1 of 2 entries in 3 places");
-	assert_int_not_equal(kvk_cpu.gather(dev, rank, 1, 2, 4, index, (const size_t[]){ 0, 2 }, y), 0);
-	assert_string_equal(kvk_cpu.error(dev), "gather: head 0 has no row -1 of 2");
 	kvk_cpu.close(dev);
-}
-
-static void
-gathered(void **state)
-{
-	enum { H = 3, T = 130 };
-	static const size_t bytes[] = { 1, 6, 128, 1000 };
-	const size_t offset[] = { 0, 31, 31, 96 };
-	int32_t index[96];
-
-	(void)state;
-	for (int i = 0; i < 96; i++)
-		index[i] = i < 31 ? 4 * i : 2 * (i - 31) + 1;
-	for (size_t b = 0; b < 4; b++) {
-		const size_t row = bytes[b];
-		uint8_t *x = test_alloc(H * T, row), *y = test_alloc(96, row);
-		struct kvk_dev *dev = test_dev(2);
-
-		for (size_t i = 0; i < H * T * row; i++)
-			x[i] = (uint8_t)(i * 2654435761u >> 13);
-		assert_int_equal(kvk_cpu.gather(dev, x, H, T, row, index, offset, y), 0);
-		for (size_t e = 0; e < 96; e++)
-			assert_memory_equal(y + e * row, x + ((e < 31 ? 0 : 2) * T + (size_t)index[e]) * row, row);
-		kvk_cpu.close(dev);
-		free(x);
-		free(y);
-	}
 }
 
 int
@@ -214,7 +195,6 @@ main(void)
 		cmocka_unit_test(on_paper),
 		cmocka_unit_test(sizes),
 		cmocka_unit_test(refused),
-		cmocka_unit_test(gathered),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,29 +15,81 @@
 #include "lib/evict/evict.h"
 
 void
-score_layer_init(struct score_layer *x, const struct kv_device *d, size_t Hq, size_t Hkv, size_t T, size_t D,
-    float scale, const float *q, size_t n_q, const float *k)
+score_layer_put(struct score_layer *x, const char *name, enum kvk_type type, const char *axes, const size_t *shape,
+    const void *data, json_t *attrs)
+{
+	struct kv_tensor t;
+
+	assert_int_equal(kv_tensor_init(&t, name, x->step.layer, type, axes, shape, NULL), KV_OK);
+	t.data = data;
+	t.attrs = attrs;
+	assert_int_equal(kv_step_put(&x->step, &t, NULL), KV_OK);
+}
+
+void
+score_layer_init(struct score_layer *x, struct kv_device *d, size_t Hq, size_t Hkv, size_t T, size_t D, float scale,
+    const float *q, size_t n_q, const float *k)
 {
 	const size_t q_shape[] = { Hq, n_q, D }, k_shape[] = { Hkv, T, D };
 	json_t *positions = json_array();
 
-	assert_int_equal(kv_tensor_init(&x->q, "q", 0, KVK_F32, "head query dim", q_shape, NULL), KV_OK);
-	assert_int_equal(kv_tensor_init(&x->k, "k", 0, KVK_F32, "kv_head token dim", k_shape, NULL), KV_OK);
-	x->q.data = q;
-	x->k.data = k;
+	*x = (struct score_layer){
+		.cfg = { .L = 1, .Hq = Hq, .Hkv = Hkv, .D = D, .scale = scale },
+		.seq = { .T = T, .n_tokens = T },
+	};
+	x->step.seq = &x->seq;
+	x->in = (struct kv_layer){ .device = d, .cfg = &x->cfg, .step = &x->step, .T = T };
 	for (size_t i = 0; i < n_q; i++)
 		json_array_append_new(positions, json_integer((json_int_t)(T - n_q + i)));
-	x->q.attrs = json_pack("{s:s, s:o}", "region", "window", "positions", positions);
-	x->in = (struct kv_score_input){
-		.device = d, .layer = 0, .Hq = Hq, .Hkv = Hkv, .D = D, .T = T, .scale = scale, .k = &x->k, .q = &x->q
-	};
+	score_layer_put(x, "k", KVK_F32, "kv_head token dim", k_shape, k, NULL);
+	if (q != NULL)
+		score_layer_put(x, "q", KVK_F32, "head query dim", q_shape, q,
+		    json_pack("{s:s, s:O}", "region", "window", "positions", positions));
+	json_decref(positions);
 }
 
 void
 score_layer_fini(struct score_layer *x)
 {
-	kv_tensor_fini(&x->q);
-	kv_tensor_fini(&x->k);
+	kv_step_clear(&x->step);
+}
+
+struct kv_tensor *
+score_layer_tensor(struct score_layer *x, const char *name)
+{
+	struct kv_item *i = kv_step_item(&x->step, name);
+
+	assert_non_null(i);
+	return &i->tensor;
+}
+
+void
+score_params(struct kv_params *p, const char *method, ...)
+{
+	const struct kv_score_method *m = kv_score_find(method);
+	struct kv_err e = { 0 };
+	const char *name;
+	va_list ap;
+
+	assert_non_null(m);
+	kv_params_init(p, &m->about);
+	va_start(ap, method);
+	while ((name = va_arg(ap, const char *)) != NULL)
+		if (kv_params_set(p, name, va_arg(ap, const char *), &e) < 0)
+			fail_msg("%s", e.text);
+	va_end(ap);
+	if (kv_params_check(p, &e) < 0)
+		fail_msg("%s", e.text);
+}
+
+const struct kv_tensor *
+score_run(struct score_layer *x, const struct kv_params *p)
+{
+	struct kv_err e = { 0 };
+
+	if (kv_score_layer(&x->in, p, &e) < 0)
+		fail_msg("%s", e.text);
+	return score_layer_tensor(x, "score");
 }
 
 void
@@ -50,91 +102,101 @@ assert_scores_near(const float *x, const float *y, size_t n, const char *where)
 
 /* The kept sets that one record lists, chosen by raw with the record's pooling and by the position rule. */
 static size_t
-check_kept(const struct kv_device *d, const struct kv_score_attrs *a, const float *raw, size_t Hkv, size_t n, size_t T,
+check_kept(struct kv_device *d, const struct kv_score_attrs *a, const float *raw, size_t Hkv, size_t n, size_t T,
     const json_t *select, const char *where)
 {
 	int32_t *index = malloc(Hkv * T * sizeof *index);
-	size_t i, *keep = calloc(Hkv, sizeof *keep), count = 0;
+	size_t i, *offset = calloc(Hkv + 1, sizeof *offset), count = 0;
 	const json_t *row;
 
 	json_array_foreach(select, i, row)
 	{
 		size_t C = oracle_size(row, "C"), B = C < T ? C : T;
+		struct kv_protection protect = a->protect;
+		struct kv_selection job = { .H = Hkv, .n = n, .T = T, .raw = raw, .score = a, .tie = KV_TIE_POSITION,
+			.offset = offset };
 		struct kv_err e = { 0 };
 
+		kv_protection_resolve(&protect, C);
+		job.n_sink = protect.n_sink;
+		job.n_recent = protect.n_recent;
 		for (size_t h = 0; h < Hkv; h++)
-			keep[h] = B;
-		if (kv_evict_select(d, a, raw, Hkv, n, T, keep, KV_TIE_POSITION, index, &e) < 0)
+			offset[h + 1] = (h + 1) * B;
+		if (kv_evict_select(d, &job, index, &e) < 0)
 			fail_msg("%s: %s", where, e.text);
 		for (size_t h = 0; h < Hkv; h++, count++)
 			if (!oracle_equals(json_array_get(json_object_get(row, "kept"), h), index + h * B, B))
 				fail_msg("%s: C = %zu, head %zu keeps another set", where, C, h);
 	}
-	free(keep);
+	free(offset);
 	free(index);
 	return count;
 }
 
-/* The record's parameters as options. */
+/* The record's parameters as options, as far as the method takes them. */
 static void
-options_of(struct kv_score_options *o, const json_t *record)
+options_of(struct kv_params *p, const char *method, const json_t *record)
 {
-	const json_t *p = json_object_get(record, "params"), *window = json_object_get(p, "window"),
-		     *width = json_object_get(p, "kernel");
+	static const char *const names[][2] = { { "pool", "pool" }, { "gqa", "gqa" }, { "window", "window" },
+		{ "kernel", "pool-width" }, { "rows", "rows" }, { "n_sink", "sink" } };
+	const json_t *given = json_object_get(record, "params"), *x;
+	struct kv_err e = { 0 };
+	char number[32];
 
-	*o = (struct kv_score_options)KV_SCORE_OPTIONS_NONE;
-	o->pool = json_string_value(json_object_get(p, "pool"));
-	o->gqa = json_string_value(json_object_get(p, "gqa"));
-	if (window != NULL)
-		o->window = (size_t)json_integer_value(window);
-	if (width != NULL && strcmp(o->pool, "none") != 0)
-		o->pool_width = (size_t)json_integer_value(width);
+	kv_params_init(p, &kv_score_find(method)->about);
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		struct kv_params quiet = *p;
+
+		if ((x = json_object_get(given, names[i][0])) == NULL || !kv_params_given(&quiet, names[i][1]) ||
+		    (strcmp(names[i][0], "kernel") == 0 && kv_pool(p) == KVK_POOL_NONE))
+			continue;
+		snprintf(number, sizeof number, "%lld", (long long)json_integer_value(x));
+		if (kv_params_set(p, names[i][1], json_is_string(x) ? json_string_value(x) : number, &e) < 0)
+			fail_msg("%s", e.text);
+	}
+	if (kv_params_check(p, &e) < 0)
+		fail_msg("%s", e.text);
 }
 
 static size_t
-check_record(const struct kv_device *d, const struct oracle *o, const json_t *record)
+check_record(struct kv_device *d, const struct oracle *o, const json_t *record)
 {
-	const struct oracle_array *q = oracle_array(o, "q"), *k = oracle_array(o, "k"),
-				  *raw = oracle_array(o, oracle_text(record, "raw")),
+	const struct oracle_array *q = oracle_array(o, "q"), *k = oracle_array(o, "k");
+	const struct oracle_array *raw = oracle_array(o, oracle_text(record, "raw")),
 				  *pooled = oracle_array(o, oracle_text(record, "pooled"));
-	const struct kv_score *m = kv_score_find(oracle_text(record, "method"));
 	const size_t Hkv = k->shape[0], T = k->shape[1], D = k->shape[2], n = raw->shape[1];
-	const size_t recent = oracle_size(record, "n_recent");
 	const json_t *select = json_object_get(record, "select");
-	struct kv_score_options given;
-	struct kv_score_params p;
+	float *ranks = malloc(Hkv * n * sizeof *ranks + 1);
+	const struct kv_tensor *score;
+	struct kv_params p;
 	struct kv_score_attrs a;
-	struct kv_tensor score;
 	struct score_layer x;
 	struct kv_err e = { 0 };
-	float *ranks = malloc(Hkv * n * sizeof *ranks + 1);
 	char where[128];
 	size_t count;
 
 	snprintf(where, sizeof where, "%s %s", oracle_text(o->meta, "name"), oracle_text(record, "raw"));
-	options_of(&given, record);
-	assert_int_equal(kv_score_configure(&p, m, &given, &e), KV_OK);
+	options_of(&p, oracle_text(record, "method"), record);
 	score_layer_init(&x, d, q->shape[0], Hkv, T, D, 1.0f / sqrtf((float)D), q->data, q->shape[1], k->data);
-	if (kv_score_layer(m, &p, &x.in, &score, &e) < 0)
-		fail_msg("%s: %s", where, e.text);
-	assert_int_equal(score.shape[0], Hkv);
-	assert_int_equal(score.shape[1], n);
-	assert_scores_near(score.data, raw->data, Hkv * n, where);
-	assert_int_equal(kv_score_attrs_from_json(&a, score.attrs, &e), KV_OK);
-	assert_int_equal(a.n_sink, oracle_size(record, "n_sink"));
-	assert_int_equal(a.n_recent < T ? a.n_recent : T, recent);
+	score = score_run(&x, &p);
+	assert_int_equal(score->shape[0], Hkv);
+	assert_int_equal(score->shape[1], n);
+	assert_scores_near(score->data, raw->data, Hkv * n, where);
+	assert_int_equal(kv_score_attrs_from_json(&a, score->attrs, &e), KV_OK);
+	assert_int_equal(a.protect.n_sink, oracle_size(record, "n_sink"));
+	if (a.protect.recent_share < 0)
+		assert_int_equal(a.protect.n_recent < T ? a.protect.n_recent : T, oracle_size(record, "n_recent"));
 	assert_int_equal(kv_pooled(d, &a, raw->data, Hkv, n, ranks, &e), KV_OK);
 	assert_scores_near(ranks, pooled->data, Hkv * n, where);
 	count = check_kept(d, &a, raw->data, Hkv, n, T, select, where);
-	count += check_kept(d, &a, score.data, Hkv, n, T, select, where);
+	count += check_kept(d, &a, score->data, Hkv, n, T, select, where);
 	free(ranks);
-	kv_tensor_fini(&score);
 	score_layer_fini(&x);
 	return count;
 }
 
 size_t
-score_oracle(const struct kv_device *d, const char *method)
+score_oracle(struct kv_device *d, const char *method)
 {
 	size_t count = 0, i;
 	const json_t *record;

@@ -8,18 +8,35 @@
 #include "tests/lib/oracle.h"
 
 /* q and k as kv-prefill would write them, f32, over the caller's numbers; q [Hq][n_q][D] holds the prompt's last n_q
- * queries. */
+ * queries (NULL: none).  Further tensors by kv_step_put(&x->step, ...); fini frees the step. */
 struct score_layer {
-	struct kv_tensor q, k;
-	struct kv_score_input in; /* points to both */
+	struct kv_config cfg;
+	struct kv_sequence seq;
+	struct kv_step step;
+	struct kv_layer in; /* points to these: a score_layer stays where it was made */
 };
-void score_layer_init(struct score_layer *x, const struct kv_device *d, size_t Hq, size_t Hkv, size_t T, size_t D,
+void score_layer_init(struct score_layer *x, struct kv_device *d, size_t Hq, size_t Hkv, size_t T, size_t D,
     float scale, const float *q, size_t n_q, const float *k);
 void score_layer_fini(struct score_layer *x);
 
+/* A tensor of the layer to look at or to spoil; fails the test when there is none. */
+struct kv_tensor *score_layer_tensor(struct score_layer *x, const char *name);
+
+/* A tensor over the caller's numbers joins the step; attrs is taken. */
+void score_layer_put(struct score_layer *x, const char *name, enum kvk_type type, const char *axes, const size_t *shape,
+    const void *data, json_t *attrs);
+
+/* The defaults of a method with some of its options: pairs of name and text, ended by NULL ("window", "16", NULL). */
+void score_params(struct kv_params *p, const char *method, ...);
+
+/* Runs the method; the score is in the step then.  A fault ends the test. */
+const struct kv_tensor *score_run(struct score_layer *x, const struct kv_params *p);
+
 /* Every record of `method` in every case of the oracle: own scores against the reference's within the tolerance,
- * attributes, and kept sets from both.  Returns the number of kept sets compared; a difference ends the test. */
-size_t score_oracle(const struct kv_device *d, const char *method);
+ * attributes, and kept sets from both.  Returns the number of kept sets compared; a difference ends the test.
+ * For methods whose record has the parameters window, kernel, pool, gqa, rows, n_sink where they take the option, and
+ * that need q and k alone. */
+size_t score_oracle(struct kv_device *d, const char *method);
 
 /* |x - y| <= 1e-7 + 2e-5 max(|x|, |y|) for all n. */
 void assert_scores_near(const float *x, const float *y, size_t n, const char *where);

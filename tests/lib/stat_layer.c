@@ -19,7 +19,7 @@ must_work(int rc, const struct kv_err *e)
 }
 
 void
-stat_layer_init(struct stat_layer *x, const struct kv_device *d, int layer, size_t T)
+stat_layer_init(struct stat_layer *x, struct kv_device *d, int layer, size_t T)
 {
 	*x = (struct stat_layer){ .view = { .name = "test", .device = d, .layer = layer, .T = T } };
 }
@@ -40,18 +40,23 @@ stat_layer_score(struct stat_layer *x, size_t H, size_t n, const float *score, s
 	const struct kv_score_attrs a = { .method = "test",
 		.pool = width > 1 ? KVK_POOL_MAX : KVK_POOL_NONE,
 		.pool_width = width,
-		.n_recent = n_recent,
+		.protect = { 0, n_recent, -1 },
 		.n_tokens = x->view.T };
+	struct kv_err e = { 0 };
 
+	x->n_recent = n_recent;
 	tensor(x, &x->score, "score", KVK_F32, "kv_head token", (size_t[]){ H, n }, score);
-	x->score.attrs = kv_score_attrs_to_json(&a, NULL);
+	x->score.attrs = json_object();
+	must_work(kv_score_attrs_to_json(&a, x->score.attrs, &e), &e);
 	x->view.score = &x->score;
 }
 
 void
 stat_layer_budget(struct stat_layer *x, size_t H, const int32_t *budget)
 {
+	kv_tensor_fini(&x->budget);
 	tensor(x, &x->budget, "budget", KVK_I32, "kv_head", &H, budget);
+	x->budget.attrs = json_pack("{s:i, s:I}", "n_sink", 0, "n_recent", (json_int_t)x->n_recent);
 	x->view.budget = &x->budget;
 }
 

@@ -8,11 +8,12 @@
 
 struct stat_layer {
 	struct kv_tensor score, budget, index, offset, k, logits;
+	size_t n_recent;          /* of the scores; for a budget that comes after them */
 	struct kv_stat_view view; /* points to those that were given */
 };
 
 /* Nothing but a prompt of T tokens; layer may be KV_NO_LAYER. */
-void stat_layer_init(struct stat_layer *x, const struct kv_device *d, int layer, size_t T);
+void stat_layer_init(struct stat_layer *x, struct kv_device *d, int layer, size_t T);
 /* score [H][n], pooled by max of this width, the last n_recent tokens being protected. */
 void stat_layer_score(struct stat_layer *x, size_t H, size_t n, const float *score, size_t width, size_t n_recent);
 void stat_layer_budget(struct stat_layer *x, size_t H, const int32_t *budget);

@@ -15,31 +15,123 @@
 #include "tests/lib/oracle.h"
 
 #define HEADS_MAX 64
+#define LAYERS    5
 
-/* B [Hkv] of one layer of a method; earlier: budgets in the stream, used when C is 0. */
+/* A prompt of L layers, each with H heads, and scores that are NULL or [H][n]. */
+struct prompt {
+	struct kv_config cfg;
+	struct kv_sequence seq;
+	struct kv_step step[LAYERS];
+	struct kv_layer layer[LAYERS];
+};
+
 static void
-layer(const struct kv_budget *m, struct kv_budget_input in, size_t C, const int32_t *earlier, int32_t *B)
+must(int rc, const struct kv_err *e)
 {
-	const size_t shape[] = { in.Hkv };
-	struct kv_budget_source from = { .C = C };
-	struct kv_tensor before, budget;
+	if (rc < 0)
+		fail_msg("%s", e->text);
+}
+
+static void
+put(struct kv_step *s, const char *name, enum kvk_type type, const char *axes, const size_t *shape, const void *data,
+    json_t *attrs)
+{
+	struct kv_tensor t;
 	struct kv_err e = { 0 };
 
-	assert_int_equal(kv_tensor_init(&before, "budget", 0, KVK_I32, "kv_head", shape, &e), KV_OK);
-	before.data = earlier;
+	must(kv_tensor_init(&t, name, s->layer, type, axes, shape, &e), &e);
+	t.data = data;
+	t.attrs = attrs;
+	must(kv_step_put(s, &t, &e), &e);
+}
+
+static void
+prompt_init(struct prompt *x, size_t L, size_t H, size_t T)
+{
+	*x = (struct prompt){ .cfg = { .L = L, .Hq = H, .Hkv = H }, .seq = { .T = T, .n_tokens = T } };
+	for (size_t l = 0; l < L; l++) {
+		x->step[l] = (struct kv_step){ .seq = &x->seq, .layer = (int)l };
+		x->layer[l] = (struct kv_layer){ .cfg = &x->cfg, .step = &x->step[l], .layer = (int)l, .T = T };
+	}
+}
+
+static void
+prompt_fini(struct prompt *x)
+{
+	for (size_t l = 0; l < x->cfg.L; l++)
+		kv_step_clear(&x->step[l]);
+}
+
+static void
+put_score(struct prompt *x, size_t l, const float *score, size_t n, struct kv_protection protect)
+{
+	const struct kv_score_attrs a = { .method = "test", .pool_width = 1, .protect = protect, .n_tokens = x->seq.T };
+	const size_t shape[] = { x->cfg.Hkv, n };
+	json_t *attrs = json_object();
+	struct kv_err e = { 0 };
+
+	must(kv_score_attrs_to_json(&a, attrs, &e), &e);
+	put(&x->step[l], "score", KVK_F32, "kv_head token", shape, score, attrs);
+}
+
+static void
+put_budget(struct prompt *x, size_t l, const int32_t *B, size_t n_sink, size_t n_recent)
+{
+	put(&x->step[l], "budget", KVK_I32, "kv_head", &x->cfg.Hkv, B,
+	    json_pack("{s:I, s:I}", "n_sink", (json_int_t)n_sink, "n_recent", (json_int_t)n_recent));
+}
+
+/* Runs all layers, at once or one by one as the method wants. */
+static int
+try_budget(const struct kv_budget_method *m, struct prompt *x, size_t C, struct kv_err *e)
+{
+	struct kv_params p;
+	struct kv_budgeting how = { .p = &p, .grant = { C, 0 } };
+	int rc = KV_OK;
+
+	kv_params_init(&p, &m->about);
+	if (kv_budget_needs_all(&how))
+		return kv_budget_layers(&how, x->layer, x->cfg.L, e);
+	for (size_t l = 0; l < x->cfg.L && rc == KV_OK; l++)
+		rc = kv_budget_layers(&how, &x->layer[l], 1, e);
+	return rc;
+}
+
+static const int32_t *
+budget_of(const struct prompt *x, size_t l)
+{
+	const struct kv_tensor *t = kv_step_find(&x->step[l], "budget");
+
+	assert_non_null(t);
+	return t->data;
+}
+
+static json_int_t
+attr(const struct prompt *x, size_t l, const char *key)
+{
+	return json_integer_value(json_object_get(kv_step_find(&x->step[l], "budget")->attrs, key));
+}
+
+/* One layer of a method; earlier: budgets in the stream, used when C is 0. */
+static void
+one_layer(const struct kv_budget_method *m, size_t H, size_t T, size_t n_sink, size_t n_recent, size_t C,
+    const int32_t *earlier, int32_t *B)
+{
+	struct kv_err e = { 0 };
+	struct prompt x;
+
+	prompt_init(&x, 1, H, T);
+	put_score(&x, 0, NULL, 0, (struct kv_protection){ n_sink, n_recent, -1 });
 	if (earlier != NULL)
-		from.earlier = &before;
-	if (kv_budget_layer(m, &in, &from, &budget, &e) < 0)
-		fail_msg("%s", e.text);
-	assert_string_equal(budget.name, "budget");
-	memcpy(B, budget.data, budget.bytes);
-	kv_tensor_fini(&budget);
+		put_budget(&x, 0, earlier, n_sink, n_recent);
+	must(try_budget(m, &x, C, &e), &e);
+	memcpy(B, budget_of(&x, 0), H * sizeof *B);
+	prompt_fini(&x);
 }
 
 static void
 uniform_oracle(void **state)
 {
-	const struct kv_budget *uniform = kv_budget_find("uniform");
 	const size_t fixed = 10;
 	const json_t *r;
 	struct oracle o;
@@ -50,13 +142,10 @@ uniform_oracle(void **state)
 	json_array_foreach(oracle_results(&o), i, r)
 	{
 		size_t H = oracle_size(r, "H"), n = oracle_size(r, "n"), base = oracle_size(r, "base");
-		struct kv_budget_input in = {
-			.L = 1, .Hkv = H, .T = n + fixed, .n = n, .n_sink = 4, .n_recent = fixed - 4
-		};
 		int32_t B[HEADS_MAX];
 
 		assert_in_range(H, 1, HEADS_MAX);
-		layer(uniform, in, base + fixed, NULL, B);
+		one_layer(&kv_budget_uniform, H, n + fixed, 4, fixed - 4, base + fixed, NULL, B);
 		for (size_t h = 0; h < H; h++)
 			B[h] -= (int32_t)fixed;
 		assert_true(oracle_equals(json_object_get(r, "uniform"), B, H));
@@ -67,7 +156,6 @@ uniform_oracle(void **state)
 static void
 compose_oracle(void **state)
 {
-	const struct kv_budget *uniform = kv_budget_find("uniform");
 	const json_t *r, *row;
 	struct oracle o;
 	size_t i, l, W, n;
@@ -77,20 +165,15 @@ compose_oracle(void **state)
 	W = oracle_size(o.meta, "W"), n = oracle_size(o.meta, "n");
 	json_array_foreach(oracle_results(&o), i, r) json_array_foreach(json_object_get(r, "budgets"), l, row)
 	{
-		struct kv_budget_input in = { .layer = l,
-			.L = oracle_size(o.meta, "L"),
-			.Hkv = json_array_size(row),
-			.T = n + W,
-			.n = n,
-			.n_recent = W };
+		const size_t H = json_array_size(row);
 		int32_t B[HEADS_MAX], again[HEADS_MAX];
 
-		layer(uniform, in, oracle_size(r, "C"), NULL, B);
-		layer(uniform, in, 0, B, again); /* from the stream: nothing changes */
-		assert_memory_equal(B, again, in.Hkv * sizeof *B);
-		for (size_t h = 0; h < in.Hkv; h++)
+		one_layer(&kv_budget_uniform, H, n + W, 0, W, oracle_size(r, "C"), NULL, B);
+		one_layer(&kv_budget_uniform, H, n + W, 0, W, 0, B, again); /* from the stream: nothing changes */
+		assert_memory_equal(B, again, H * sizeof *B);
+		for (size_t h = 0; h < H; h++)
 			B[h] -= (int32_t)W;
-		assert_true(oracle_equals(row, B, in.Hkv));
+		assert_true(oracle_equals(row, B, H));
 	}
 	oracle_fini(&o);
 }
@@ -102,58 +185,228 @@ edges(void **state)
 		size_t T, n_sink, n_recent, C;
 		int32_t earlier[3], B[3];
 	} row[] = {
-		{ 100, 0, 0, 10, { 0 }, { 10, 10, 10 } },
-		{ 100, 4, 32, 10, { 0 }, { 10, 10, 10 } },            /* less than the protected */
-		{ 100, 4, 32, 36, { 0 }, { 36, 36, 36 } },            /* base 0 */
-		{ 100, 0, 32, 100, { 0 }, { 100, 100, 100 } },        /* C = T */
-		{ 100, 0, 32, 2147483647, { 0 }, { 100, 100, 100 } }, /* beyond */
-		{ 10, 0, 32, 8, { 0 }, { 8, 8, 8 } },                 /* the window is longer than the prompt */
-		{ 10, 0, 32, 12, { 0 }, { 10, 10, 10 } }, { 1, 0, 0, 1, { 0 }, { 1, 1, 1 } },
-		{ 100, 0, 32, 0, { 50, 40, 44 },
-		    { 45, 45, 44 } }, /* 134 entries, spread: the lower heads get what is left over */
+		{ 100, 0, 0, 10, { -1 }, { 10, 10, 10 } },
+		{ 100, 4, 32, 10, { -1 }, { 10, 10, 10 } },            /* less than the protected */
+		{ 100, 4, 32, 36, { -1 }, { 36, 36, 36 } },            /* base 0 */
+		{ 100, 0, 32, 100, { -1 }, { 100, 100, 100 } },        /* C = T */
+		{ 100, 0, 32, 2147483647, { -1 }, { 100, 100, 100 } }, /* beyond */
+		{ 10, 0, 32, 8, { -1 }, { 8, 8, 8 } },                 /* the window is longer than the prompt */
+		{ 10, 0, 32, 12, { -1 }, { 10, 10, 10 } },
+		{ 1, 0, 0, 1, { -1 }, { 1, 1, 1 } },
+		{ 100, 0, 32, 0, { 50, 40, 44 }, { 45, 45, 44 } }, /* 134 entries: the lower heads get what is left over */
 		{ 100, 0, 32, 0, { 10, 40, 44 }, { 32, 31, 31 } }, /* 94: fewer than 3 * 32 protected */
 		{ 100, 0, 32, 0, { 500, 1, 1 }, { 34, 34, 34 } },  /* 500 is all 100 */
+		{ 100, 0, 32, 0, { 0, 0, 200 }, { 34, 33, 33 } },  /* nothing for a head is legal */
+		{ 100, 0, 32, 0, { 0, 0, 0 }, { 0, 0, 0 } },
 		{ 100, 0, 32, 0, { 100, 99, 100 }, { 100, 100, 99 } },
 		{ 100, 0, 32, 60, { 10, 10, 10 }, { 60, 60, 60 } }, /* a grant of one's own wins */
 	};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-		struct kv_budget_input in = {
-			.L = 1, .Hkv = 3, .T = row[i].T, .n_sink = row[i].n_sink, .n_recent = row[i].n_recent
-		};
 		int32_t B[3];
 
-		layer(kv_budget_find("uniform"), in, row[i].C, row[i].earlier[0] ? row[i].earlier : NULL, B);
+		one_layer(&kv_budget_uniform, 3, row[i].T, row[i].n_sink, row[i].n_recent, row[i].C,
+		    row[i].earlier[0] >= 0 ? row[i].earlier : NULL, B);
 		if (memcmp(B, row[i].B, sizeof B) != 0)
 			fail_msg("row %zu: %d %d %d", i, B[0], B[1], B[2]);
 	}
 }
 
-/* What holds for every method that needs nothing but the sizes: the sum is exact, 1 <= B <= T. */
+/* A share of the budget is protected: known once there is a budget, and kept by whoever allots again. */
+static void
+shares(void **state)
+{
+	struct kv_err e = { 0 };
+	struct prompt x;
+
+	(void)state;
+	prompt_init(&x, 1, 2, 100);
+	put_score(&x, 0, NULL, 0, (struct kv_protection){ 4, 0, 0.5 });
+	must(try_budget(&kv_budget_uniform, &x, 25, &e), &e);
+	assert_true(attr(&x, 0, "n_sink") == 4 && attr(&x, 0, "n_recent") == 10 && attr(&x, 0, "base") == 11);
+	assert_int_equal(attr(&x, 0, "total"), 50);
+	must(try_budget(&kv_budget_uniform, &x, 0, &e), &e);
+	assert_true(attr(&x, 0, "n_recent") == 10 && attr(&x, 0, "capacity") == 25);
+	put_score(&x, 0, NULL, 0, (struct kv_protection){ 4, 0, 1 });
+	must(try_budget(&kv_budget_uniform, &x, 25, &e), &e);
+	assert_true(attr(&x, 0, "n_recent") == 21 && attr(&x, 0, "base") == 0 && budget_of(&x, 0)[0] == 25);
+	prompt_fini(&x);
+}
+
+/* What holds for every method of the table that needs nothing but scores: the sum is what was granted, or less where the
+ * method says so; no head gets more than there is. */
 static void
 contract(void **state)
 {
+	static float score[9 * 90];
+	struct kv_err e = { 0 };
+
 	(void)state;
-	for (const struct kv_budget *const *m = kv_budget_list; *m != NULL; m++)
+	for (size_t i = 0; i < sizeof score / sizeof *score; i++)
+		score[i] = (float)(i * 2654435761u % 1000) / 1000;
+	for (const struct kv_budget_method *const *m = kv_budget_list; *m != NULL; m++)
 		for (size_t H = 1; H <= 9; H += 4)
 			for (size_t T = 1; T < 90; T += 11)
 				for (size_t C = 1; C < 100; C += 7) {
-					struct kv_budget_input in = {
-						.L = 1, .Hkv = H, .T = T, .n = T, .n_sink = 2, .n_recent = 5
-					};
-					int32_t B[HEADS_MAX];
 					size_t sum = 0;
+					struct prompt x;
 
-					if ((*m)->needs_scores)
+					if (((*m)->needs != NULL && strcmp((*m)->needs, "score") != 0) || (*m)->free_total)
 						continue;
-					layer(*m, in, C, NULL, B);
-					for (size_t h = 0; h < H; h++) {
-						assert_in_range(B[h], 1, T);
-						sum += (size_t)B[h];
-					}
-					assert_int_equal(sum, H * (C < T ? C : T));
+					prompt_init(&x, 3, H, T);
+					for (size_t l = 0; l < 3; l++)
+						put_score(&x, l, score, T, (struct kv_protection){ 2, 5, -1 });
+					must(try_budget(*m, &x, C, &e), &e);
+					for (size_t l = 0; l < 3; l++)
+						for (size_t h = 0; h < H; h++) {
+							assert_in_range(budget_of(&x, l)[h], 0, T);
+							sum += (size_t)budget_of(&x, l)[h];
+						}
+					if (sum != 3 * H * (C < T ? C : T))
+						fail_msg("%s: %zu heads, %zu tokens, %zu each: %zu", (*m)->about.name, H,
+						    T, C, sum);
+					prompt_fini(&x);
 				}
+}
+
+/* ---- what allot.c makes of methods of every kind */
+
+/* Three parts of four to the first layer, the rest to the last. */
+static int
+first_and_last(const struct kv_budget_prompt *all, const struct kv_params *p, size_t *base_l, struct kv_err *e)
+{
+	const size_t total = all->L * all->base, first = total * 3 / 4 < all->room ? total * 3 / 4 : all->room;
+
+	(void)p;
+	(void)e;
+	base_l[0] = first;
+	base_l[all->L - 1] += total - first;
+	return KV_OK;
+}
+
+static const struct kv_budget_method by_layer = { .about = { .name = "by layer", .brief = "" }, .layers = first_and_last };
+
+/* Everything to the head with the best score. */
+static int
+winner(const struct kv_budget_layer *l, const struct kv_params *p, size_t *b, struct kv_err *e)
+{
+	size_t best = 0, left = l->H * l->base;
+
+	(void)p;
+	(void)e;
+	for (size_t i = 0; i < l->H * l->room; i++)
+		best = l->raw[i] > l->raw[best] ? i : best;
+	b[best / l->room] = left < l->room ? left : l->room;
+	left -= b[best / l->room];
+	for (size_t h = 0; h < l->H && left > 0; h++)
+		if (h != best / l->room) {
+			b[h] = left < l->room ? left : l->room;
+			left -= b[h];
+		}
+	return KV_OK;
+}
+
+static const struct kv_budget_method by_head = {
+	.about = { .name = "by head", .brief = "" }, .needs = "score", .heads = winner
+};
+
+static int
+too_much(const struct kv_budget_layer *l, const struct kv_params *p, size_t *b, struct kv_err *e)
+{
+	(void)p;
+	(void)e;
+	for (size_t h = 0; h < l->H; h++)
+		b[h] = l->base + 1;
+	return KV_OK;
+}
+
+static const struct kv_budget_method greedy = { .about = { .name = "greedy", .brief = "" }, .heads = too_much };
+
+/* Head h of layer l weighs l * H + h. */
+static int
+rising(const struct kv_budget_prompt *all, const struct kv_params *p, size_t *b, struct kv_err *e)
+{
+	const size_t n = all->L * all->H;
+	uint64_t num[LAYERS * HEADS_MAX];
+
+	(void)p;
+	for (size_t i = 0; i < n; i++)
+		num[i] = i * n * all->base;
+	return kv_apportion(num, n * (n - 1) / 2, n, n * all->base, b, e);
+}
+
+static const struct kv_budget_method at_once = { .about = { .name = "at once", .brief = "" }, .global = rising };
+
+/* Every third position, and one entry more where that was asked for. */
+static int
+thirds(const struct kv_budget_layer *l, const struct kv_params *p, uint8_t *keep, size_t *B, struct kv_err *e)
+{
+	(void)p;
+	(void)e;
+	for (size_t h = 0; h < l->H; h++)
+		for (size_t t = 0; t < l->at->T; t += 3) {
+			keep[h * l->at->T + t] = 1;
+			B[h]++;
+		}
+	return KV_OK;
+}
+
+static const struct kv_budget_method by_set = {
+	.about = { .name = "by set", .brief = "" }, .sets = thirds, .free_total = true
+};
+
+static void
+kinds(void **state)
+{
+	static const float score[2 * 12] = { [3] = 9, [12 + 5] = 5 }; /* head 0's best is protected, head 1's is not */
+	struct kv_err e = { 0 };
+	struct prompt x;
+
+	(void)state;
+	prompt_init(&x, 3, 2, 12);
+	for (size_t l = 0; l < 3; l++)
+		put_score(&x, l, score, 12, (struct kv_protection){ 4, 1, -1 });
+	must(try_budget(&by_layer, &x, 7, &e), &e); /* 2 history entries each, 6 per head over layers: 4, 0, 2 */
+	assert_true(budget_of(&x, 0)[0] == 9 && budget_of(&x, 1)[1] == 5 && budget_of(&x, 2)[1] == 7);
+	must(try_budget(&by_head, &x, 0, &e), &e); /* composes: 4 per head are 7 for one and 1 for the other */
+	assert_true(budget_of(&x, 0)[0] == 6 && budget_of(&x, 0)[1] == 12);
+	assert_true(budget_of(&x, 1)[0] == 5 && budget_of(&x, 2)[0] == 5 && budget_of(&x, 2)[1] == 9);
+	must(try_budget(&by_layer, &x, 0, &e), &e); /* and back: all layers are looked at */
+	assert_true(budget_of(&x, 0)[0] == 9 && budget_of(&x, 1)[1] == 5 && budget_of(&x, 2)[1] == 7);
+	must(try_budget(&at_once, &x, 7, &e), &e); /* 12 entries in parts of 15: 0 1 2 | 2 3 4 by remainders */
+	assert_true(budget_of(&x, 0)[0] == 5 && budget_of(&x, 0)[1] == 6 && budget_of(&x, 1)[0] == 7);
+	assert_true(budget_of(&x, 1)[1] == 7 && budget_of(&x, 2)[0] == 8 && budget_of(&x, 2)[1] == 9);
+	assert_int_equal(attr(&x, 2, "n_sink"), 4);
+	must(try_budget(&by_set, &x, 0, &e), &e);
+	assert_true(budget_of(&x, 0)[0] == 4 && attr(&x, 0, "n_sink") == 0 && attr(&x, 0, "n_recent") == 0);
+	assert_int_equal(((const uint8_t *)kv_step_find(&x.step[1], "protect")->data)[9], 1);
+	must(try_budget(&kv_budget_uniform, &x, 7, &e), &e);
+	assert_null(kv_step_find(&x.step[1], "protect"));
+	assert_int_equal(try_budget(&greedy, &x, 7, &e), KV_EFAIL);
+	put_score(&x, 1, score, 12, (struct kv_protection){ 0, 1, -1 }); /* layers that are not alike */
+	assert_int_equal(try_budget(&by_layer, &x, 7, &e), KV_ESHAPE);
+	must(try_budget(&kv_budget_uniform, &x, 7, &e), &e);
+	must(try_budget(&by_layer, &x, 0, &e), &e); /* but at once they are: 42 entries, of which 22 are not protected */
+	for (size_t l = 0, sum = 0; l < 3; l++) {
+		sum += (size_t)budget_of(&x, l)[0] + (size_t)budget_of(&x, l)[1];
+		assert_true(l < 2 || sum == 42);
+	}
+	prompt_fini(&x);
+}
+
+static void
+remainders(void **state)
+{
+	static const uint64_t num[] = { 5, 7, 1, 7 }; /* quarters of 20 */
+	struct kv_err e = { 0 };
+	size_t q[4];
+
+	(void)state;
+	must(kv_apportion(num, 4, 4, 5, q, &e), &e);
+	assert_true(q[0] == 1 && q[1] == 2 && q[2] == 0 && q[3] == 2);
+	must(kv_apportion(num, 4, 4, 4, q, &e), &e);
+	assert_true(q[0] == 1 && q[1] == 2 && q[2] == 0 && q[3] == 1); /* equal remainders: the lower one */
 }
 
 static void
@@ -187,30 +440,39 @@ capacity(void **state)
 }
 
 static void
+refused(struct prompt *x, size_t C, int code, const char *text)
+{
+	struct kv_err e = { 0 };
+
+	assert_int_equal(try_budget(&kv_budget_uniform, x, C, &e), code);
+	if (strstr(e.text, text) == NULL)
+		fail_msg("'%s' does not say '%s'", e.text, text);
+}
+
+static void
 refusals(void **state)
 {
-	const struct kv_budget *uniform = kv_budget_find("uniform");
-	static const int32_t none[2] = { 5, 0 };
-	const size_t two[] = { 2 }, three[] = { 3 };
-	struct kv_budget_input in = { .L = 1, .Hkv = 2, .T = 10 };
-	struct kv_budget_source from = { 0 };
-	struct kv_tensor before, budget;
+	static const int32_t negative[2] = { 5, -1 };
+	const size_t three = 3;
+	struct prompt x;
 	struct kv_err e = { 0 };
 
 	(void)state;
 	assert_null(kv_budget_find("unheard of"));
-	assert_int_equal(kv_budget_layer(uniform, &in, &from, &budget, &e), KV_EARG);
-	assert_non_null(strstr(e.text, "-b"));
-	assert_int_equal(kv_tensor_init(&before, "budget", 0, KVK_I32, "kv_head", two, &e), KV_OK);
-	before.data = none;
-	from.earlier = &before;
-	assert_int_equal(kv_budget_layer(uniform, &in, &from, &budget, &e), KV_ESHAPE);
-	assert_int_equal(kv_tensor_init(&before, "budget", 0, KVK_I32, "kv_head", three, &e), KV_OK);
-	assert_int_equal(kv_budget_layer(uniform, &in, &from, &budget, &e), KV_ESHAPE);
-	from.C = 5, in.T = 0;
-	assert_int_equal(kv_budget_layer(uniform, &in, &from, &budget, &e), KV_ESHAPE);
-	in.T = 10, in.n = 11;
-	assert_int_equal(kv_budget_layer(uniform, &in, &from, &budget, &e), KV_ESHAPE);
+	prompt_init(&x, 1, 2, 10);
+	refused(&x, 0, KV_EARG, "-b");
+	put_budget(&x, 0, negative, 0, 0);
+	refused(&x, 0, KV_ESHAPE, "head 1");
+	put(&x.step[0], "budget", KVK_I32, "kv_head", &three, negative, json_pack("{s:i, s:i}", "n_sink", 0, "n_recent", 0));
+	refused(&x, 0, KV_ESHAPE, "3 heads");
+	put_score(&x, 0, NULL, 11, (struct kv_protection){ 0, 0, -1 });
+	refused(&x, 5, KV_ESHAPE, "11 columns");
+	kv_step_remove(&x.step[0], "score");
+	assert_int_equal(try_budget(&by_head, &x, 5, &e), KV_ESHAPE);
+	assert_non_null(strstr(e.text, "kv-score"));
+	x.layer[0].T = 0;
+	refused(&x, 5, KV_ESHAPE, "0 tokens");
+	prompt_fini(&x);
 }
 
 int
@@ -220,7 +482,10 @@ main(void)
 		cmocka_unit_test(uniform_oracle),
 		cmocka_unit_test(compose_oracle),
 		cmocka_unit_test(edges),
+		cmocka_unit_test(shares),
 		cmocka_unit_test(contract),
+		cmocka_unit_test(kinds),
+		cmocka_unit_test(remainders),
 		cmocka_unit_test(capacity),
 		cmocka_unit_test(refusals),
 	};

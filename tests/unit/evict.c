@@ -13,6 +13,7 @@
 
 #include "lib/evict/evict.h"
 #include "tests/lib/oracle.h"
+#include "tests/lib/score_input.h"
 
 static struct kv_device device;
 
@@ -38,15 +39,18 @@ static void
 check_head(const struct kv_score_attrs *a, const float *raw, size_t n, size_t T, size_t B, enum kv_tie tie,
     const json_t *kept, const char *tag)
 {
+	const size_t offset[] = { 0, B };
+	const struct kv_selection job = { .H = 1, .n = n, .T = T, .raw = raw, .score = a, .n_sink = a->protect.n_sink,
+		.n_recent = a->protect.n_recent, .tie = tie, .offset = offset };
 	int32_t index[128];
 	struct kv_err e = { 0 };
 
 	assert_in_range(T, 1, 128);
-	if (kv_evict_select(&device, a, raw, 1, n, T, &B, tie, index, &e) < 0)
+	if (kv_evict_select(&device, &job, index, &e) < 0)
 		fail_msg("%s: %s", tag, e.text);
 	if (!oracle_equals(kept, index, B))
-		fail_msg("%s: T %zu, n %zu, B %zu, sinks %zu, recent %zu: another set", tag, T, n, B, a->n_sink,
-		    a->n_recent);
+		fail_msg("%s: T %zu, n %zu, B %zu, sinks %zu, recent %zu: another set", tag, T, n, B, job.n_sink,
+		    job.n_recent);
 }
 
 static void
@@ -65,8 +69,7 @@ select_oracle(void **state)
 		size_t T = oracle_size(r, "S"), B = oracle_size(r, "B"), count = 0;
 		struct kv_score_attrs a = { .pool = KVK_POOL_NONE,
 			.pool_width = 1,
-			.n_sink = oracle_size(r, "n_sink"),
-			.n_recent = oracle_size(r, "n_recent"),
+			.protect = { oracle_size(r, "n_sink"), oracle_size(r, "n_recent"), -1 },
 			.n_tokens = T };
 		float raw[128];
 
@@ -104,160 +107,221 @@ compose_oracle(void **state)
 	raw = oracle_array(&o, "raw");
 	json_array_foreach(oracle_results(&o), i, r) json_array_foreach(json_object_get(r, "kept"), l, layer)
 	{
-		struct kv_score_attrs a = { .pool = KVK_POOL_MAX, .pool_width = 7, .n_recent = W, .n_tokens = T };
-		size_t keep[8], at = 0;
+		const struct kv_score_attrs a = { .pool = KVK_POOL_MAX, .pool_width = 7, .n_tokens = T };
+		const size_t C = oracle_size(r, "C");
+		size_t offset[9] = { 0 };
+		const struct kv_selection job = { .H = H, .n = n, .T = T, .raw = raw->data + l * H * n, .score = &a,
+			.n_recent = W, .tie = KV_TIE_POSITION, .offset = offset };
 		int32_t index[8 * 256];
 		struct kv_err e = { 0 };
 
 		for (size_t h = 0; h < H; h++)
-			keep[h] = oracle_size(r, "C");
-		assert_int_equal(
-		    kv_evict_select(&device, &a, raw->data + l * H * n, H, n, T, keep, KV_TIE_POSITION, index, &e),
-		    KV_OK);
-		for (size_t h = 0; h < H; at += keep[h], h++)
-			assert_true(oracle_equals(json_array_get(layer, h), index + at, keep[h]));
+			offset[h + 1] = offset[h] + C;
+		assert_int_equal(kv_evict_select(&device, &job, index, &e), KV_OK);
+		for (size_t h = 0; h < H; h++)
+			assert_true(oracle_equals(json_array_get(layer, h), index + offset[h], C));
 	}
 	oracle_fini(&o);
 }
 
 /* ---- a whole layer */
 
-enum { HKV = 3, T = 7, D = 5 };
+enum { HQ = 6, HKV = 3, T = 7, D = 5 };
 
 struct cache {
 	uint16_t k[HKV][T][D], v[HKV][T][D];
-	float score[HKV][T];
-	int32_t budget[HKV];
-	struct kv_tensor tk, tv, ts, tb;
-	struct kv_evict_input in;
+	float score[HQ][T];
+	uint8_t protect[HQ][T];
+	int32_t budget[HQ];
+	struct score_layer x;
 };
 
 static void
-cache_init(struct cache *x)
+must(int rc, const struct kv_err *e)
 {
-	const size_t kv[] = { HKV, T, D }, score[] = { HKV, T }, budget[] = { HKV };
-	const struct kv_score_attrs a = { .method = "test", .pool_width = 1, .n_tokens = T };
+	if (rc < 0)
+		fail_msg("%s", e->text);
+}
 
+/* H heads with scores and budgets of their own. */
+static void
+cache_init(struct cache *c, size_t H, const int32_t *budget, size_t n_recent)
+{
+	const size_t kv[] = { HKV, T, D }, score[] = { H, T };
+	const struct kv_score_attrs a = { .method = "test", .pool_width = 1, .protect = { 0, 0, -1 }, .n_tokens = T };
+	json_t *attrs = json_object();
+	struct kv_err e = { 0 };
+
+	memset(c->protect, 0, sizeof c->protect);
+	memcpy(c->budget, budget, H * sizeof *budget);
+	for (size_t h = 0; h < HQ; h++)
+		for (size_t t = 0; t < T; t++)
+			c->score[h][t] = (float)((t * 3 + h) % T); /* a permutation: no ties */
 	for (size_t h = 0; h < HKV; h++)
-		for (size_t t = 0; t < T; t++) {
-			x->score[h][t] = (float)((t * 3 + h) % T); /* a permutation: no ties */
+		for (size_t t = 0; t < T; t++)
 			for (size_t d = 0; d < D; d++) {
-				x->k[h][t][d] = (uint16_t)(h * 100 + t * 10 + d);
-				x->v[h][t][d] = (uint16_t)(x->k[h][t][d] + 1000);
+				c->k[h][t][d] = (uint16_t)(h * 100 + t * 10 + d);
+				c->v[h][t][d] = (uint16_t)(c->k[h][t][d] + 1000);
 			}
+	score_layer_init(&c->x, &device, HQ, HKV, T, D, 1, NULL, 0, NULL);
+	score_layer_put(&c->x, "k", KVK_F16, "kv_head token dim", kv, c->k, NULL);
+	score_layer_put(&c->x, "v", KVK_F16, "kv_head token dim", kv, c->v, NULL);
+	must(kv_score_attrs_to_json(&a, attrs, &e), &e);
+	score_layer_put(&c->x, "score", KVK_F32, H == HKV ? "kv_head token" : "head token", score, c->score, attrs);
+	score_layer_put(&c->x, "budget", KVK_I32, H == HKV ? "kv_head" : "head", &H, c->budget,
+	    json_pack("{s:i, s:I}", "n_sink", 0, "n_recent", (json_int_t)n_recent));
+}
+
+static const void *
+data(const struct cache *c, const char *name)
+{
+	const struct kv_tensor *t = kv_step_find(&c->x.step, name);
+
+	assert_non_null(t);
+	return t->data;
+}
+
+static void
+evict(struct cache *c)
+{
+	const struct kv_evicting how = { KV_TIE_RAW };
+	struct kv_err e = { 0 };
+	size_t n_nan;
+
+	must(kv_evict_layer(&c->x.in, &how, &n_nan, &e), &e);
+	assert_int_equal(n_nan, 0);
+}
+
+/* Kept entries are those of the best scores, with the keys and values of the KV head that is read. */
+static void
+check_layer(struct cache *c, size_t H)
+{
+	const struct kv_tensor *index, *k;
+	const int32_t *p, *offset;
+
+	evict(c);
+	index = kv_step_find(&c->x.step, "index"), k = kv_step_find(&c->x.step, "k");
+	p = index->data, offset = data(c, "offset");
+	assert_int_equal(kv_step_find(&c->x.step, "offset")->shape[0], H + 1);
+	assert_int_equal(json_integer_value(json_object_get(index->attrs, "next_position")), T);
+	assert_true(k->n_axes == 2 && k->shape[0] == (size_t)offset[H] && k->shape[1] == D && k->type == KVK_F16);
+	for (size_t h = 0; h < H; h++) {
+		const int32_t keep = offset[h + 1] - offset[h];
+
+		assert_int_equal(keep, c->budget[h] < T ? c->budget[h] : T);
+		for (int32_t i = offset[h]; i < offset[h + 1]; i++) {
+			int better = 0;
+
+			assert_true(i == offset[h] || p[i - 1] < p[i]);
+			for (size_t u = 0; u < T; u++)
+				better += c->score[h][u] > c->score[h][p[i]];
+			assert_true(better < keep);
+			assert_memory_equal((const uint16_t *)k->data + i * D, c->k[h / (H / HKV)][p[i]], D * 2);
+			assert_memory_equal(
+			    (const uint16_t *)data(c, "v") + i * D, c->v[h / (H / HKV)][p[i]], D * 2);
 		}
-	assert_int_equal(kv_tensor_init(&x->tk, "k", 2, KVK_F16, "kv_head token dim", kv, NULL), KV_OK);
-	assert_int_equal(kv_tensor_init(&x->tv, "v", 2, KVK_F16, "kv_head token dim", kv, NULL), KV_OK);
-	assert_int_equal(kv_tensor_init(&x->ts, "score", 2, KVK_F32, "kv_head token", score, NULL), KV_OK);
-	assert_int_equal(kv_tensor_init(&x->tb, "budget", 2, KVK_I32, "kv_head", budget, NULL), KV_OK);
-	x->tk.data = x->k, x->tv.data = x->v, x->ts.data = x->score, x->tb.data = x->budget;
-	x->ts.attrs = kv_score_attrs_to_json(&a, NULL);
-	x->in = (struct kv_evict_input){ .device = &device,
-		.layer = 2,
-		.k = &x->tk,
-		.v = &x->tv,
-		.score = &x->ts,
-		.budget = &x->tb,
-		.next_position = T };
+	}
+	score_layer_fini(&c->x);
 }
 
 static void
 layer(void **state)
 {
-	static const int32_t budget[HKV] = { 1, 3, 99 };
-	static const size_t offset[HKV + 1] = { 0, 1, 4, 4 + T };
-	struct kv_evicted out;
-	struct kv_err e = { 0 };
-	struct cache x;
-	const int32_t *index;
+	struct cache c;
 
 	(void)state;
-	cache_init(&x);
-	memcpy(x.budget, budget, sizeof budget);
-	if (kv_evict_layer(&x.in, &out, &e) < 0)
-		fail_msg("%s", e.text);
-	assert_int_equal(out.index.shape[0], offset[HKV]);
-	assert_int_equal(json_integer_value(json_object_get(out.index.attrs, "next_position")), T);
-	assert_true(out.k.n_axes == 2 && out.k.shape[0] == offset[HKV] && out.k.shape[1] == D && out.k.type == KVK_F16);
-	assert_string_equal(out.k.name, "k");
-	assert_string_equal(out.v.name, "v");
-	assert_int_equal(out.v.layer, 2);
-	index = out.index.data;
-	for (size_t h = 0; h < HKV; h++) {
-		size_t keep = offset[h + 1] - offset[h];
-
-		assert_int_equal(((const int32_t *)out.offset.data)[h + 1], offset[h + 1]);
-		for (size_t i = offset[h]; i < offset[h + 1]; i++) {
-			size_t better = 0, t = (size_t)index[i];
-
-			assert_true(i == offset[h] || index[i - 1] < index[i]);
-			for (size_t u = 0; u < T; u++)
-				better += x.score[h][u] > x.score[h][t];
-			assert_true(better < keep);
-			assert_memory_equal((const uint16_t *)out.k.data + i * D, x.k[h][t], sizeof x.k[h][t]);
-			assert_memory_equal((const uint16_t *)out.v.data + i * D, x.v[h][t], sizeof x.v[h][t]);
-		}
-	}
-	assert_int_equal(out.n_nan, 0);
-	kv_evicted_fini(&out);
-	kv_tensor_fini(&x.ts);
+	cache_init(&c, HKV, (const int32_t[]){ 1, 3, 99 }, 0);
+	check_layer(&c, HKV);
+	cache_init(&c, HKV, (const int32_t[]){ 0, 3, 0 }, 0); /* a head may keep nothing */
+	check_layer(&c, HKV);
+	cache_init(&c, HKV, (const int32_t[]){ 0, 0, 0 }, 0);
+	check_layer(&c, HKV);
+	cache_init(&c, HQ, (const int32_t[]){ 2, 3, 0, 7, 1, 5 }, 0); /* query heads */
+	check_layer(&c, HQ);
 }
 
-/* A budget that covers the prompt needs no scores and changes no byte. */
+/* A mask goes before every score, and the budget's protection before the mask. */
+static void
+protect(void **state)
+{
+	const size_t shape[] = { HKV, T };
+	struct cache c;
+	const int32_t *p;
+
+	(void)state;
+	cache_init(&c, HKV, (const int32_t[]){ 2, 3, 4 }, 1);
+	for (size_t h = 0; h < HKV; h++) {
+		for (size_t t = 0; t < T; t++)
+			c.score[h][t] = t == 0 ? INFINITY : (float)t;
+		c.protect[h][2] = 1, c.protect[h][4] = 255;
+	}
+	score_layer_put(&c.x, "protect", KVK_U8, "kv_head token", shape, c.protect, NULL);
+	evict(&c);
+	p = data(&c, "index");
+	assert_true(p[0] == 4 && p[1] == 6);                                /* of the mask the higher score */
+	assert_true(p[2] == 2 && p[3] == 4 && p[4] == 6);                   /* all that is protected */
+	assert_true(p[5] == 0 && p[6] == 2 && p[7] == 4 && p[8] == 6);      /* and the best score */
+	score_layer_fini(&c.x);
+}
+
+/* A budget that covers the prompt needs no scores, opens no device and changes no byte. */
 static void
 keeps_all(void **state)
 {
-	struct kv_evicted out;
+	const struct kv_evicting how = { KV_TIE_RAW };
+	struct kv_device unopened;
 	struct kv_err e = { 0 };
-	struct cache x;
+	struct cache c;
+	size_t n_nan;
 
 	(void)state;
-	cache_init(&x);
-	for (size_t h = 0; h < HKV; h++)
-		x.budget[h] = T + (int32_t)h;
-	x.in.score = NULL;
-	assert_int_equal(kv_evict_layer(&x.in, &out, &e), KV_OK);
-	assert_int_equal(out.k.bytes, sizeof x.k);
-	assert_memory_equal(out.k.data, x.k, sizeof x.k);
-	assert_memory_equal(out.v.data, x.v, sizeof x.v);
+	cache_init(&c, HKV, (const int32_t[]){ T, T + 1, T + 2 }, 0);
+	kv_device_plan(&unopened, "cpu", 1);
+	c.x.in.device = &unopened;
+	kv_step_remove(&c.x.step, "score");
+	evict(&c);
+	assert_null(unopened.op);
+	assert_memory_equal(data(&c, "k"), c.k, sizeof c.k);
+	assert_memory_equal(data(&c, "v"), c.v, sizeof c.v);
 	for (size_t i = 0; i < HKV * T; i++)
-		assert_int_equal(((const int32_t *)out.index.data)[i], i % T);
-	kv_evicted_fini(&out);
-	x.budget[1] = T - 1;
-	assert_int_equal(kv_evict_layer(&x.in, &out, &e), KV_ESHAPE);
+		assert_int_equal(((const int32_t *)data(&c, "index"))[i], i % T);
+	score_layer_fini(&c.x);
+	cache_init(&c, HKV, (const int32_t[]){ T, T - 1, T }, 0);
+	kv_step_remove(&c.x.step, "score");
+	assert_int_equal(kv_evict_layer(&c.x.in, &how, &n_nan, &e), KV_ESHAPE);
 	assert_non_null(strstr(e.text, "kv-score"));
-	kv_tensor_fini(&x.ts);
+	score_layer_fini(&c.x);
 }
 
 /* NaN ranks last and is counted. */
 static void
 not_a_number(void **state)
 {
-	struct kv_evicted out;
+	const struct kv_evicting how = { KV_TIE_RAW };
 	struct kv_err e = { 0 };
-	struct cache x;
+	struct cache c;
+	size_t n_nan;
 
 	(void)state;
-	cache_init(&x);
+	cache_init(&c, HKV, (const int32_t[]){ T - 1, T - 1, T - 1 }, 0);
 	for (size_t h = 0; h < HKV; h++)
-		x.budget[h] = T - 1, x.score[h][h] = NAN;
-	assert_int_equal(kv_evict_layer(&x.in, &out, &e), KV_OK);
-	assert_int_equal(out.n_nan, HKV);
+		c.score[h][h] = NAN;
+	must(kv_evict_layer(&c.x.in, &how, &n_nan, &e), &e);
+	assert_int_equal(n_nan, HKV);
 	for (size_t i = 0; i < HKV * (T - 1); i++)
-		assert_int_not_equal(((const int32_t *)out.index.data)[i], i / (T - 1));
-	kv_evicted_fini(&out);
-	kv_tensor_fini(&x.ts);
+		assert_int_not_equal(((const int32_t *)data(&c, "index"))[i], i / (T - 1));
+	score_layer_fini(&c.x);
 }
 
 static void
-refused(const struct cache *x, int code, const char *text)
+refused(const struct cache *c, int code, const char *text)
 {
-	struct kv_evicted out;
+	const struct kv_evicting how = { KV_TIE_RAW };
 	struct kv_err e = { 0 };
+	size_t n_nan;
 
-	assert_int_equal(kv_evict_layer(&x->in, &out, &e), code);
-	assert_null(out.k.owned);
-	assert_null(out.index.attrs);
+	assert_int_equal(kv_evict_layer(&c->x.in, &how, &n_nan, &e), code);
+	assert_null(kv_step_find(&c->x.step, "index"));
 	if (strstr(e.text, text) == NULL)
 		fail_msg("'%s' does not say '%s'", e.text, text);
 }
@@ -265,32 +329,35 @@ refused(const struct cache *x, int code, const char *text)
 static void
 refusals(void **state)
 {
-	struct cache x;
-	json_t *attrs;
+	struct kv_tensor *v, *b, *s;
+	struct cache c;
 
 	(void)state;
-	cache_init(&x);
-	for (size_t h = 0; h < HKV; h++)
-		x.budget[h] = 2;
-	x.budget[1] = 0, refused(&x, KV_EARG, "head 1");
-	x.budget[1] = -5, refused(&x, KV_EARG, "head 1");
-	x.budget[1] = 2;
-	x.in.next_position = T + 1, refused(&x, KV_ESHAPE, "token 8");
-	x.in.next_position = T;
-	x.tv.shape[1] = T - 1, refused(&x, KV_ESHAPE, "v:");
-	x.tv.shape[1] = T;
-	x.tv.type = KVK_F32, refused(&x, KV_ESHAPE, "v:");
-	x.tv.type = KVK_F16;
-	x.tb.shape[0] = 2, refused(&x, KV_ESHAPE, "budget:");
-	x.tb.shape[0] = HKV;
-	x.ts.shape[0] = 2, refused(&x, KV_ESHAPE, "score:");
-	x.ts.shape[0] = HKV;
-	x.ts.shape[1] = T + 1, refused(&x, KV_ESHAPE, "score:");
-	x.ts.shape[1] = T;
-	json_object_set_new(x.ts.attrs, "n_tokens", json_integer(T + 1)), refused(&x, KV_ESHAPE, "score:");
-	attrs = x.ts.attrs;
-	x.ts.attrs = NULL, refused(&x, KV_EFORMAT, "method");
-	json_decref(attrs);
+	cache_init(&c, HKV, (const int32_t[]){ 2, 2, 2 }, 0);
+	v = score_layer_tensor(&c.x, "v"), b = score_layer_tensor(&c.x, "budget"), s = score_layer_tensor(&c.x, "score");
+	c.budget[1] = -5, refused(&c, KV_ESHAPE, "head 1");
+	c.budget[1] = 2;
+	json_object_set_new(b->attrs, "total", json_integer(7)), refused(&c, KV_ESHAPE, "total");
+	json_object_set_new(b->attrs, "total", json_integer(6));
+	json_object_del(b->attrs, "n_recent"), refused(&c, KV_EFORMAT, "n_recent");
+	json_object_set_new(b->attrs, "n_recent", json_integer(0));
+	c.x.in.T = T + 1, refused(&c, KV_ESHAPE, "token 8");
+	c.x.in.T = T;
+	v->shape[1] = T - 1, refused(&c, KV_ESHAPE, "v:");
+	v->shape[1] = T;
+	v->type = KVK_F32, refused(&c, KV_ESHAPE, "v:");
+	v->type = KVK_F16;
+	b->shape[0] = 2, refused(&c, KV_ESHAPE, "budget:");
+	b->shape[0] = HKV;
+	s->shape[0] = 2, refused(&c, KV_ESHAPE, "score:");
+	s->shape[0] = HKV;
+	s->shape[1] = T + 1, refused(&c, KV_ESHAPE, "score:");
+	s->shape[1] = T;
+	json_object_set_new(s->attrs, "n_tokens", json_integer(T + 1)), refused(&c, KV_ESHAPE, "score:");
+	json_object_del(s->attrs, "method"), refused(&c, KV_EFORMAT, "method");
+	kv_step_remove(&c.x.step, "budget"), refused(&c, KV_ESHAPE, "kv-budget");
+	kv_step_remove(&c.x.step, "v"), refused(&c, KV_ESHAPE, "tensor v");
+	score_layer_fini(&c.x);
 }
 
 int
@@ -300,6 +367,7 @@ main(void)
 		cmocka_unit_test(select_oracle),
 		cmocka_unit_test(compose_oracle),
 		cmocka_unit_test(layer),
+		cmocka_unit_test(protect),
 		cmocka_unit_test(keeps_all),
 		cmocka_unit_test(not_a_number),
 		cmocka_unit_test(refusals),

@@ -13,7 +13,6 @@
 #include "tests/lib/score_input.h"
 
 static struct kv_device device;
-static const struct kv_score *snapkv;
 
 static int
 set_up(void **state)
@@ -21,7 +20,6 @@ set_up(void **state)
 	struct kv_err e = { 0 };
 
 	(void)state;
-	snapkv = kv_score_find("snapkv");
 	return kv_device_open(&device, "cpu", 2, &e);
 }
 
@@ -40,21 +38,18 @@ static const float paper_k[4] = { 0, LN2, 0, LN3 };
 static const float paper_q[2][2] = { { 1, 1 }, { 0, 0 } }; /* [Hq][W][D = 1] */
 
 static void
-run(const struct kv_score_options *o, const float *q, size_t n_q, const float *expect, size_t n)
+run(const struct kv_params *p, const float *q, size_t n_q, const float *expect, size_t H, size_t n)
 {
+	const struct kv_tensor *s;
 	struct score_layer x;
-	struct kv_score_params p;
-	struct kv_tensor s;
-	struct kv_err e = { 0 };
 
-	assert_int_equal(kv_score_configure(&p, snapkv, o, &e), KV_OK);
 	score_layer_init(&x, &device, 2, 1, 4, 1, 1.0f, q, n_q, paper_k);
-	if (kv_score_layer(snapkv, &p, &x.in, &s, &e) < 0)
-		fail_msg("%s", e.text);
-	assert_string_equal(s.name, "score");
-	assert_int_equal(s.shape[1], n);
-	assert_scores_near(s.data, expect, n, "paper");
-	kv_tensor_fini(&s);
+	s = score_run(&x, p);
+	assert_string_equal(s->name, "score");
+	assert_string_equal(s->axis[0], H == 1 ? "kv_head" : "head");
+	assert_int_equal(s->shape[0], H);
+	assert_int_equal(s->shape[1], n);
+	assert_scores_near(s->data, expect, H * n, "paper");
 	score_layer_fini(&x);
 }
 
@@ -67,29 +62,35 @@ paper(void **state)
 	static const float two[] = { (1 / 7.f + 1 / 4.f + 1 / 4.f + 1 / 3.f) / 4,
 		(2 / 7.f + 1 / 4.f + 2 / 4.f + 1 / 3.f) / 4 };
 	static const float two_max[] = { (1 / 4.f + 1 / 3.f) / 2, (2 / 7.f + 2 / 4.f) / 2 };
-	struct kv_score_options o = KV_SCORE_OPTIONS_NONE;
+	static const float each[] = { (1 / 7.f + 1 / 4.f) / 2, (2 / 7.f + 2 / 4.f) / 2, (1 / 4.f + 1 / 3.f) / 2,
+		(1 / 4.f + 1 / 3.f) / 2 };
+	struct kv_params p;
 	float expect[2];
 
 	(void)state;
-	o.window = 1;
-	run(&o, (const float[]){ 1, 0 }, 1, one, 3);
-	run(&o, &paper_q[0][0], 2, one, 3); /* q has a row more than asked: the last one counts */
-	o.window = 2;
-	run(&o, &paper_q[0][0], 2, two, 2);
-	o.gqa = "max";
-	run(&o, &paper_q[0][0], 2, two_max, 2);
-	o.gqa = "sum";
+	score_params(&p, "snapkv", "window", "1", NULL);
+	run(&p, (const float[]){ 1, 0 }, 1, one, 1, 3);
+	run(&p, &paper_q[0][0], 2, one, 1, 3); /* q has a row more than asked: the last one counts */
+	score_params(&p, "snapkv", "window", "2", NULL);
+	run(&p, &paper_q[0][0], 2, two, 1, 2);
+	score_params(&p, "snapkv", "window", "2", "granularity", "head", NULL);
+	run(&p, &paper_q[0][0], 2, each, 2, 2);
+	score_params(&p, "snapkv", "window", "2", "gqa", "max", NULL);
+	run(&p, &paper_q[0][0], 2, two_max, 1, 2);
+	score_params(&p, "snapkv", "window", "2", "gqa", "sum", NULL);
 	for (int j = 0; j < 2; j++)
 		expect[j] = 2 * two[j];
-	run(&o, &paper_q[0][0], 2, expect, 2);
-	o.rows = "sum";
+	run(&p, &paper_q[0][0], 2, expect, 1, 2);
+	score_params(&p, "snapkv", "window", "2", "gqa", "sum", "rows", "sum", NULL);
 	for (int j = 0; j < 2; j++)
 		expect[j] = 4 * two[j];
-	run(&o, &paper_q[0][0], 2, expect, 2);
-	o.window = 4; /* the whole prompt: no history */
-	run(&o, (const float[8]){ 0 }, 4, expect, 0);
-	o.window = 32;
-	run(&o, (const float[8]){ 0 }, 4, expect, 0);
+	run(&p, &paper_q[0][0], 2, expect, 1, 2);
+	score_params(&p, "snapkv", "window", "4", NULL); /* the whole prompt: no history */
+	run(&p, (const float[8]){ 0 }, 4, expect, 1, 0);
+	score_params(&p, "snapkv", "window", "all", NULL);
+	run(&p, (const float[8]){ 0 }, 4, expect, 1, 0);
+	score_params(&p, "snapkv", NULL);
+	run(&p, (const float[8]){ 0 }, 4, expect, 1, 0);
 }
 
 static void
@@ -105,28 +106,27 @@ threads(void **state)
 {
 	struct kv_device one;
 	struct kv_err e = { 0 };
-	struct kv_score_options o = KV_SCORE_OPTIONS_NONE;
-	struct kv_score_params p;
+	struct kv_params p;
 	const struct oracle_array *q, *k;
-	struct score_layer x;
-	struct kv_tensor a, b;
+	const struct kv_tensor *a, *b;
+	struct score_layer x, y;
 	struct oracle c;
 
 	(void)state;
 	oracle_open(&c, "s257_gqa4_onehead");
 	q = oracle_array(&c, "q"), k = oracle_array(&c, "k");
-	assert_int_equal(kv_score_configure(&p, snapkv, &o, &e), KV_OK);
+	score_params(&p, "snapkv", NULL);
+	assert_int_equal(kv_device_open(&one, "cpu", 1, &e), KV_OK);
 	score_layer_init(
 	    &x, &device, q->shape[0], k->shape[0], k->shape[1], k->shape[2], 0.125f, q->data, q->shape[1], k->data);
-	assert_int_equal(kv_score_layer(snapkv, &p, &x.in, &a, &e), KV_OK);
-	assert_int_equal(kv_device_open(&one, "cpu", 1, &e), KV_OK);
-	x.in.device = &one;
-	assert_int_equal(kv_score_layer(snapkv, &p, &x.in, &b, &e), KV_OK);
-	assert_memory_equal(a.data, b.data, a.bytes);
-	kv_device_close(&one);
-	kv_tensor_fini(&a);
-	kv_tensor_fini(&b);
+	score_layer_init(
+	    &y, &one, q->shape[0], k->shape[0], k->shape[1], k->shape[2], 0.125f, q->data, q->shape[1], k->data);
+	a = score_run(&x, &p);
+	b = score_run(&y, &p);
+	assert_memory_equal(a->data, b->data, a->bytes);
+	score_layer_fini(&y);
 	score_layer_fini(&x);
+	kv_device_close(&one);
 	oracle_fini(&c);
 }
 
@@ -135,34 +135,25 @@ static void
 not_a_number(void **state)
 {
 	static const float k[4] = { 0, NAN, 0, 1 };
-	struct kv_score_options o = KV_SCORE_OPTIONS_NONE;
-	struct kv_score_params p;
+	struct kv_params p;
 	struct score_layer x;
-	struct kv_tensor s;
-	struct kv_err e = { 0 };
 
 	(void)state;
-	o.window = 1;
-	assert_int_equal(kv_score_configure(&p, snapkv, &o, &e), KV_OK);
+	score_params(&p, "snapkv", "window", "1", NULL);
 	score_layer_init(&x, &device, 2, 1, 4, 1, 1.0f, (const float[]){ 1, 0 }, 1, k);
-	assert_int_equal(kv_score_layer(snapkv, &p, &x.in, &s, &e), KV_OK);
-	assert_true(isnan(((const float *)s.data)[1]));
-	kv_tensor_fini(&s);
+	assert_true(isnan(((const float *)score_run(&x, &p)->data)[1]));
 	score_layer_fini(&x);
 }
 
 static void
-refused(const struct score_layer *x, size_t window, const char *text)
+refused(const struct score_layer *x, const char *window, const char *text)
 {
-	struct kv_score_options o = KV_SCORE_OPTIONS_NONE;
-	struct kv_score_params p;
-	struct kv_tensor s;
+	struct kv_params p;
 	struct kv_err e = { 0 };
 
-	o.window = window;
-	assert_int_equal(kv_score_configure(&p, snapkv, &o, &e), KV_OK);
-	assert_int_equal(kv_score_layer(snapkv, &p, &x->in, &s, &e), KV_ESHAPE);
-	assert_null(s.owned);
+	score_params(&p, "snapkv", "window", window, NULL);
+	assert_int_equal(kv_score_layer(&x->in, &p, &e), KV_ESHAPE);
+	assert_null(kv_step_find(&x->step, "score"));
 	if (strstr(e.text, text) == NULL)
 		fail_msg("'%s' does not say '%s'", e.text, text);
 }
@@ -171,77 +162,58 @@ static void
 refusals(void **state)
 {
 	struct score_layer x;
+	json_t *attrs;
 
 	(void)state;
 	score_layer_init(&x, &device, 2, 1, 4, 1, 1.0f, &paper_q[0][0], 2, paper_k);
-	refused(&x, 3, "--queries window:3");
-	json_object_set_new(x.q.attrs, "positions", json_pack("[i,i]", 1, 2));
-	refused(&x, 2, "position");
-	json_object_set_new(x.q.attrs, "positions", json_pack("[i]", 3));
-	refused(&x, 2, "position");
-	json_object_set_new(x.q.attrs, "region", json_string("lookahead"));
-	refused(&x, 1, "--queries last");
-	x.in.q = NULL;
-	refused(&x, 32, "--queries window:32");
-	x.in.q = &x.q;
-	x.in.k = NULL;
-	refused(&x, 2, "keys");
-	x.in.k = &x.k;
+	attrs = score_layer_tensor(&x, "q")->attrs;
+	refused(&x, "3", "--queries window:3");
+	json_object_set_new(attrs, "positions", json_pack("[i,i]", 1, 2));
+	refused(&x, "2", "position");
+	json_object_set_new(attrs, "positions", json_pack("[i]", 3));
+	refused(&x, "2", "position");
+	json_object_set_new(attrs, "region", json_string("lookahead"));
+	refused(&x, "1", "--queries last");
 	x.in.T = 5;
-	refused(&x, 2, "token 5");
+	refused(&x, "2", "token 5");
 	x.in.T = 4;
-	x.in.Hq = 3;
-	refused(&x, 2, "head 3");
-	x.in.Hkv = 2;
-	refused(&x, 2, "share");
+	x.cfg.Hq = 3;
+	refused(&x, "2", "head 3");
+	x.cfg.Hkv = 2;
+	refused(&x, "2", "share");
+	x.cfg.Hq = 2, x.cfg.Hkv = 1;
+	kv_step_remove(&x.step, "q");
+	refused(&x, "32", "--queries window:32");
+	refused(&x, "all", "--queries all");
+	kv_step_remove(&x.step, "k");
+	refused(&x, "2", "keys");
 	score_layer_fini(&x);
 }
 
 static void
-misconfigured(const char *method, struct kv_score_options o, const char *text)
+attributes(void **state)
 {
-	struct kv_score_params p;
+	const struct kv_score_attrs a = { "snapkv", KVK_POOL_AVG, 5, { 2, 16, -1 }, 100 };
+	struct kv_score_attrs b;
 	struct kv_err e = { 0 };
-
-	assert_int_equal(kv_score_configure(&p, kv_score_find(method), &o, &e), KV_EARG);
-	if (strstr(e.text, text) == NULL)
-		fail_msg("'%s' does not say '%s'", e.text, text);
-}
-
-static void
-options(void **state)
-{
-	const struct kv_score_options none = KV_SCORE_OPTIONS_NONE;
-	struct kv_score_options o = none;
-	struct kv_score_params p;
-	struct kv_score_attrs a = { "snapkv", KVK_POOL_AVG, 5, 2, 16, 100 }, b;
-	struct kv_err e = { 0 };
-	json_t *json;
+	json_t *json = json_object();
 
 	(void)state;
-	assert_int_equal(kv_score_configure(&p, snapkv, &o, &e), KV_OK);
-	assert_true(p.window == 32 && p.n_recent == 32 && p.n_sink == 0 && p.pool == KVK_POOL_MAX && p.pool_width == 7);
-	assert_true(p.rows == KVK_MEAN && p.gqa == KVK_MEAN);
-	o.window = 16;
-	assert_int_equal(kv_score_configure(&p, snapkv, &o, &e), KV_OK);
-	assert_int_equal(p.n_recent, 16);
-	o.n_recent = 0, o.n_sink = 4, o.pool = "none";
-	assert_int_equal(kv_score_configure(&p, snapkv, &o, &e), KV_OK);
-	assert_true(p.n_recent == 0 && p.n_sink == 4 && p.pool == KVK_POOL_NONE && p.pool_width == 1);
-	o = none, o.window = 0, misconfigured("snapkv", o, "at least 1");
-	o = none, o.pool_width = 4, misconfigured("snapkv", o, "odd");
-	o = none, o.pool_width = 0, misconfigured("snapkv", o, "odd");
-	o = none, o.pool_width = 5, o.pool = "none", misconfigured("snapkv", o, "--pool");
-	o = none, o.pool = "median", misconfigured("snapkv", o, "median");
-	o = none, o.gqa = "min", misconfigured("snapkv", o, "min");
-	o = none, o.window = 8, misconfigured("tova", o, "no option --window");
-	o = none, o.gqa = "max", misconfigured("tova", o, "no option --gqa");
-
-	json = kv_score_attrs_to_json(&a, &p);
+	assert_int_equal(kv_score_attrs_to_json(&a, json, &e), KV_OK);
 	assert_int_equal(kv_score_attrs_from_json(&b, json, &e), KV_OK);
 	assert_string_equal(b.method, a.method);
 	assert_true(b.pool == a.pool && b.pool_width == a.pool_width && b.n_tokens == a.n_tokens);
-	assert_true(b.n_sink == a.n_sink && b.n_recent == a.n_recent);
+	assert_true(b.protect.n_sink == 2 && b.protect.n_recent == 16 && b.protect.recent_share < 0);
+	json_object_set_new(json, "recent_share", json_real(0.5));
+	assert_int_equal(kv_score_attrs_from_json(&b, json, &e), KV_OK);
+	kv_protection_resolve(&b.protect, 13);
+	assert_true(b.protect.n_recent == 5 && b.protect.recent_share < 0); /* half of 11 */
+	b.protect.recent_share = 1;
+	kv_protection_resolve(&b.protect, 1);
+	assert_int_equal(b.protect.n_recent, 0);
+	json_object_set_new(json, "recent_share", json_real(1.5));
+	assert_int_equal(kv_score_attrs_from_json(&b, json, &e), KV_EFORMAT);
+	json_object_del(json, "recent_share");
 	json_object_set_new(json, "pool_width", json_integer(4));
 	assert_int_equal(kv_score_attrs_from_json(&b, json, &e), KV_EFORMAT);
 	json_object_del(json, "n_recent");
@@ -259,7 +231,7 @@ main(void)
 		cmocka_unit_test(threads),
 		cmocka_unit_test(not_a_number),
 		cmocka_unit_test(refusals),
-		cmocka_unit_test(options),
+		cmocka_unit_test(attributes),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -36,26 +36,23 @@ paper(void **state)
 {
 	static const float k[2][3] = { { 0, 0.69314718f, 0 }, { 5, 6, 7 } }, q[2][2] = { { 9, 1 }, { 9, 0 } };
 	static const float expect[] = { (1 / 4.f + 1 / 3.f) / 2, (1 / 2.f + 1 / 3.f) / 2, (1 / 4.f + 1 / 3.f) / 2 };
-	const struct kv_score *tova = kv_score_find("tova");
-	const struct kv_score_options o = KV_SCORE_OPTIONS_NONE;
-	struct kv_score_params p;
+	const struct kv_tensor *s;
+	struct kv_params p;
 	struct kv_score_attrs a;
 	struct score_layer x;
-	struct kv_tensor s;
 	struct kv_err e = { 0 };
 
 	(void)state;
-	assert_int_equal(kv_score_configure(&p, tova, &o, &e), KV_OK);
+	score_params(&p, "tova", NULL);
 	score_layer_init(&x, &device, 2, 2, 3, 1, 1.0f, &q[0][0], 2, &k[0][0]);
-	assert_int_equal(kv_score_layer(tova, &p, &x.in, &s, &e), KV_OK);
-	assert_int_equal(s.shape[1], 3);
-	assert_scores_near(s.data, expect, 3, "head 0");
-	assert_scores_near((const float *)s.data + 3, expect, 3, "head 1");
-	assert_int_equal(kv_score_attrs_from_json(&a, s.attrs, &e), KV_OK);
-	assert_true(a.n_recent == 1 && a.n_sink == 0 && a.pool == KVK_POOL_NONE && a.n_tokens == 3);
-	kv_tensor_fini(&s);
-	x.in.q = NULL;
-	assert_int_equal(kv_score_layer(tova, &p, &x.in, &s, &e), KV_ESHAPE);
+	s = score_run(&x, &p);
+	assert_int_equal(s->shape[1], 3);
+	assert_scores_near(s->data, expect, 3, "head 0");
+	assert_scores_near((const float *)s->data + 3, expect, 3, "head 1");
+	assert_int_equal(kv_score_attrs_from_json(&a, s->attrs, &e), KV_OK);
+	assert_true(a.protect.n_recent == 1 && a.protect.n_sink == 0 && a.pool == KVK_POOL_NONE && a.n_tokens == 3);
+	kv_step_remove(&x.step, "q");
+	assert_int_equal(kv_score_layer(&x.in, &p, &e), KV_ESHAPE);
 	assert_non_null(strstr(e.text, "--queries last"));
 	score_layer_fini(&x);
 }

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT
+ * One layer of one prompt as methods see it, and what they ask of its tensors.
+ */
+#ifndef KV_LAYER_H
+#define KV_LAYER_H
+
+#include "lib/device.h"
+#include "lib/model/config.h"
+#include "lib/model/queries.h"
+#include "lib/step.h"
+
+struct kv_layer {
+	struct kv_device *device; /* may not be open yet: kv_device_ready() */
+	const struct kv_config *cfg;
+	struct kv_step *step; /* all tensors of the layer: kv_step_find() */
+	int layer;
+	size_t T; /* tokens of the prompt */
+};
+
+/* A tensor that `who` (a method or program) cannot do without.  A name that is known here (k, v, q, k.response, ...) is
+ * checked against the model's shape.  Missing: KV_ESHAPE, naming what brings it; queries (NULL: none) says which ones for
+ * q.  A wrong shape: KV_ESHAPE. */
+int kv_layer_need(const struct kv_layer *l, const char *who, const char *name, const struct kv_queries *queries,
+    const struct kv_tensor **t, struct kv_err *e);
+/* The same for a list "k,q"; their values can then be had by kv_step_find(). */
+int kv_layer_needs(const struct kv_layer *l, const char *who, const char *names, const struct kv_queries *queries,
+    struct kv_err *e);
+
+/* Layers first .. last, both included. */
+struct kv_layers {
+	size_t first, last;
+};
+#define KV_LAYERS_ALL ((struct kv_layers){ 0, SIZE_MAX })
+
+/* "4-7", "4-" (to the end), "-7", "4".  Fails: KV_EARG. */
+int kv_layers_parse(struct kv_layers *r, const char *text, struct kv_err *e);
+
+/* Rows x[from .. from + n - 1] of every head of a tensor [H][rows][dim], one head's behind another's, at y + at of
+ * [H][room][dim]; bytes as they are. */
+void kv_rows_copy(const struct kv_tensor *x, size_t from, size_t n, void *y, size_t at, size_t room);
+
+#endif
