@@ -67,15 +67,15 @@ kv_queries_rows(struct kv_queries q, size_t T)
 int
 kv_queries_positions(const struct kv_tensor *q, size_t W, size_t first, int32_t *pos, struct kv_err *e)
 {
-	const json_t *list = json_object_get(q->attrs, "positions");
 	const size_t n = q->shape[1];
 
-	if (!json_is_array(list) || json_array_size(list) != n)
-		return kv_fail(e, KV_ESHAPE, "%s: attribute positions must list one position for each of its %zu rows",
-		    q->name, n);
 	for (size_t i = 0; i < W; i++) {
-		json_int_t at = json_integer_value(json_array_get(list, n - W + i));
+		const json_int_t at = kv_tensor_position(q, n - W + i, n);
 
+		if (at < 0)
+			return kv_fail(e, KV_ESHAPE,
+			    "%s: attributes must tell the position of each of its %zu rows (first_position or positions)",
+			    q->name, n);
 		if (at != (json_int_t)(first + i))
 			return kv_fail(e, KV_ESHAPE, "%s: row %zu stands at position %lld, expected %zu", q->name,
 			    n - W + i, (long long)at, first + i);
