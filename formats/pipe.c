@@ -29,7 +29,8 @@ open_inputs(struct kv_pipe *p, char *const *files, struct kv_err *e)
 		struct kv_input *in = &p->in[p->n_in++];
 
 		if ((rc = kv_input_open(in, files[in - p->in], e)) < 0 ||
-		    (rc = kv_buf_printf(&p->names, e, "%s%s", in > p->in ? " + " : "", kv_reader_name(in->reader))) < 0 ||
+		    (rc = kv_buf_printf(&p->names, e, "%s%s", in > p->in ? " + " : "", kv_reader_name(in->reader))) <
+			0 ||
 		    (rc = kv_input_fetch(in, e)) < 0)
 			return rc;
 	}
@@ -54,8 +55,7 @@ join_headers(struct kv_pipe *p, const json_t *entry, struct kv_err *e)
 		return kv_no_memory(e, sizeof *p->history);
 	for (size_t i = 1; i < p->n_in && rc == KV_OK; i++) {
 		theirs = p->in[i].head.map;
-		rc = kv_join_models(
-		    model, first, json_object_get(theirs, "model"), kv_reader_name(p->in[i].reader), e);
+		rc = kv_join_models(model, first, json_object_get(theirs, "model"), kv_reader_name(p->in[i].reader), e);
 		if (rc == KV_OK)
 			rc = kv_join_history(p->history, json_object_get(theirs, "history"), e);
 	}

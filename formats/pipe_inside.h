@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The inside of a pipe, shared by pipe.c (the loop), pipe_input.c (what comes in), pipe_sequence.c (from one sequence to
- * the next) and pipe_step.c (a step in and out).
+ * The inside of a pipe, shared by pipe.c (the loop), pipe_input.c (what comes in), pipe_sequence.c (from one sequence
+ * to the next) and pipe_step.c (a step in and out).
  */
 #ifndef KV_PIPE_INSIDE_H
 #define KV_PIPE_INSIDE_H
@@ -38,7 +38,7 @@ struct kv_pipe {
 	bool in_sequence, opened, ended;           /* opened: the sequence's record has been written */
 	struct kv_step *now;                       /* what the program has; NULL between two steps */
 	struct kv_step step;                       /* the one step, when they are not held */
-	size_t n_sent;                             /* items of `step`, its first ones, which have been written already */
+	size_t n_sent; /* items of `step`, its first ones, which have been written already */
 	/* kv_pipe_hold(): the sequence's steps, of which those before `at_held` have been handed out */
 	struct kv_step *held; /* [n_held] */
 	size_t n_held, held_cap, at_held;

@@ -134,7 +134,7 @@ kv_pipe_write_opening(struct kv_pipe *p, struct kv_err *e)
 	/* its own bytes, if other inputs had nothing to add */
 	if ((rc = kv_pack_decode(p->seq_raw.data, p->seq_raw.n, &before, e)) == KV_OK)
 		rc = json_equal(before, p->seq.map) ? kv_writer_record(p->writer, KV_RECORD_SEQUENCE, &p->seq_raw, e)
-		                                    : kv_writer_sequence(p->writer, p->seq.map, e);
+						    : kv_writer_sequence(p->writer, p->seq.map, e);
 	json_decref(before);
 	p->opened = true;
 	return rc;

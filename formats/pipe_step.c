@@ -14,7 +14,7 @@
 #include "lib/file.h"
 #include "lib/names.h"
 
-#define LAST_LAYER INT_MAX            /* sorts KV_NO_LAYER behind all layers */
+#define LAST_LAYER INT_MAX           /* sorts KV_NO_LAYER behind all layers */
 #define SPOOL_MIN  ((size_t)1 << 20) /* bytes of a payload that is used and yet does not wait in memory */
 #define PIECE      ((size_t)1 << 20) /* bytes of a mapped payload that are summed up and then written */
 
@@ -23,8 +23,8 @@
 static int
 damaged(const struct kv_item *item, uint64_t found, struct kv_err *e)
 {
-	return kv_fail(e, KV_EFORMAT, "the payload was damaged: its checksum is %016" PRIx64 ", expected %016" PRIx64, found,
-	    item->parts.xxh3);
+	return kv_fail(e, KV_EFORMAT, "the payload was damaged: its checksum is %016" PRIx64 ", expected %016" PRIx64,
+	    found, item->parts.xxh3);
 }
 
 /* Summed up and written in one go, and its pages given back. */

@@ -19,7 +19,8 @@ kv_record_parse(struct kv_record *rec, struct kv_err *e)
 
 	rec->kind = KV_RECORD_OTHER;
 	if (n > 1)
-		return kv_fail(e, KV_EFORMAT, "a map that would be several records at once (%s and others)", kind_keys[which]);
+		return kv_fail(
+		    e, KV_EFORMAT, "a map that would be several records at once (%s and others)", kind_keys[which]);
 	if (n == 0)
 		return KV_OK;
 	rec->kind = (enum kv_record_kind)which;
@@ -50,8 +51,9 @@ kv_map_int(const json_t *map, const char *key, json_int_t min, json_int_t max, j
 		return kv_fail(e, KV_EFORMAT, "key '%s' is not an integer", key);
 	*out = json_integer_value(v);
 	if (*out < min || *out > max)
-		return kv_fail(e, KV_EFORMAT, "key '%s' is %" JSON_INTEGER_FORMAT ", expected %" JSON_INTEGER_FORMAT
-		    " .. %" JSON_INTEGER_FORMAT, key, *out, min, max);
+		return kv_fail(e, KV_EFORMAT,
+		    "key '%s' is %" JSON_INTEGER_FORMAT ", expected %" JSON_INTEGER_FORMAT " .. %" JSON_INTEGER_FORMAT,
+		    key, *out, min, max);
 	return KV_OK;
 }
 
@@ -63,7 +65,6 @@ kv_name_is_valid(const char *name, size_t n)
 			return false;
 	return n > 0 && n < KV_NAME_MAX;
 }
-
 
 /* A string of 1 .. cap-1 printable ASCII characters, neither blank nor comma (which separate names on command
  * lines). */
@@ -158,11 +159,15 @@ payload_from_map(struct kv_payload *p, const json_t *map, struct kv_err *e)
 	if ((rc = kv_map_int(map, "bytes", 0, INT64_MAX, &bytes, e)) < 0)
 		return rc;
 	/* no part is empty unless the whole payload is */
-	if ((rc = kv_map_int(map, "parts", 1, bytes < 1 ? 1 : bytes < KV_PARTS_MAX ? bytes : KV_PARTS_MAX, &parts, e)) < 0)
+	if ((rc = kv_map_int(map, "parts", 1,
+		 bytes < 1              ? 1
+		 : bytes < KV_PARTS_MAX ? bytes
+					: KV_PARTS_MAX,
+		 &parts, e)) < 0)
 		return rc;
 	if (bytes / UINT32_MAX + (bytes % UINT32_MAX > 0) > parts)
-		return kv_fail(e, KV_EFORMAT, "%" JSON_INTEGER_FORMAT " bytes do not fit %" JSON_INTEGER_FORMAT " parts", bytes,
-		    parts);
+		return kv_fail(e, KV_EFORMAT,
+		    "%" JSON_INTEGER_FORMAT " bytes do not fit %" JSON_INTEGER_FORMAT " parts", bytes, parts);
 	if (hex == NULL || json_string_length(sum) != 16 || strspn(hex, "0123456789abcdef") != 16)
 		return kv_fail(e, KV_EFORMAT, "key 'xxh3' is not a checksum of 16 lower-case hexadecimal digits");
 	*p = (struct kv_payload){ (size_t)bytes, (size_t)parts, strtoull(hex, NULL, 16) };
@@ -211,7 +216,7 @@ set_shape(json_t *map, const struct kv_tensor *t)
 
 	for (unsigned i = 0; i < t->n_axes && ok; i++) {
 		ok = json_array_append_new(shape, json_integer((json_int_t)t->shape[i])) == 0 &&
-		    json_array_append_new(axes, json_string_nocheck(t->axis[i])) == 0;
+		     json_array_append_new(axes, json_string_nocheck(t->axis[i])) == 0;
 		named = named && t->axis[i][0] != '\0';
 	}
 	if (!ok || !named) {
@@ -238,8 +243,8 @@ kv_tensor_to_map(const struct kv_tensor *t, const struct kv_payload *p)
 	if (t->layer != KV_NO_LAYER)
 		ok = ok && set(map, "layer", json_integer(t->layer));
 	ok = ok && set(map, "dtype", json_string_nocheck(t->type_name)) && set_shape(map, t) &&
-	    set(map, "bytes", json_integer((json_int_t)p->bytes)) && set(map, "parts", json_integer((json_int_t)p->parts)) &&
-	    set(map, "xxh3", json_string_nocheck(hex));
+	     set(map, "bytes", json_integer((json_int_t)p->bytes)) &&
+	     set(map, "parts", json_integer((json_int_t)p->parts)) && set(map, "xxh3", json_string_nocheck(hex));
 	if (t->attrs != NULL)
 		ok = ok && set(map, "attrs", json_incref(t->attrs));
 	if (ok)

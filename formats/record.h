@@ -13,8 +13,8 @@ struct kv_payload {
 	uint64_t xxh3; /* XXH3-64 of all parts together */
 };
 
-/* Cut `bytes` into parts of at most `max` bytes: whole multiples of `row` (bytes of one index of the outermost axis) where
- * a row fits a part.  Fails: KV_EFORMAT (too many parts). */
+/* Cut `bytes` into parts of at most `max` bytes: whole multiples of `row` (bytes of one index of the outermost axis)
+ * where a row fits a part.  Fails: KV_EFORMAT (too many parts). */
 int kv_parts_split(struct kv_parts *p, size_t bytes, size_t row, size_t max, struct kv_err *e);
 
 /* Fill kind and, unless it is OTHER, map from rec->raw; no other check.  Fails: KV_EFORMAT, KV_EMEM. */

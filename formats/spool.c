@@ -21,8 +21,9 @@ refused(const struct kv_spool *s, struct kv_err *e)
 {
 	const char *why = strerror(errno);
 
-	return kv_fail(e, KV_EIO, "$TMPDIR (%s): %s, with %zu MB of keys and values there; set TMPDIR to a folder with room",
-	    folder(), why, s->end / 1000000);
+	return kv_fail(e, KV_EIO,
+	    "$TMPDIR (%s): %s, with %zu MB of keys and values there; set TMPDIR to a folder with room", folder(), why,
+	    s->end / 1000000);
 }
 
 static int

@@ -29,8 +29,8 @@ read_part_head(struct kv_reader *r, size_t i, size_t left, uint32_t *n, struct k
 	if (head == 0)
 		return kv_fail(e, KV_EFORMAT, "part %zu of its %zu is no bin object", i + 1, r->payload.parts);
 	if (*n > left || (last && *n != left) || (*n == 0 && r->payload.bytes > 0))
-		return kv_fail(e, KV_EFORMAT, "part %zu of %zu has %" PRIu32 " bytes, with %zu of the payload to come", i + 1,
-		    r->payload.parts, *n, left);
+		return kv_fail(e, KV_EFORMAT, "part %zu of %zu has %" PRIu32 " bytes, with %zu of the payload to come",
+		    i + 1, r->payload.parts, *n, left);
 	kv_source_skip(&r->src, head);
 	return KV_OK;
 }
@@ -57,8 +57,8 @@ check_sum(const struct kv_reader *r, uint64_t found, struct kv_err *e)
 {
 	if (found == r->payload.xxh3)
 		return KV_OK;
-	return kv_fail(e, KV_EFORMAT, "the payload was damaged: its checksum is %016" PRIx64 ", expected %016" PRIx64, found,
-	    r->payload.xxh3);
+	return kv_fail(e, KV_EFORMAT, "the payload was damaged: its checksum is %016" PRIx64 ", expected %016" PRIx64,
+	    found, r->payload.xxh3);
 }
 
 /* Where the bytes go: memory that grows with what arrives.  Large blocks are remapped when they grow, not copied. */
@@ -137,7 +137,8 @@ borrow_payload(struct kv_reader *r, const void **data, struct kv_err *e)
 		return rc; /* the end of the file: load_payload() says so */
 	n = r->payload.bytes;
 	head = kv_pack_bin_head_read(r->src.at, r->src.have, &r->parts.size[0]);
-	if (head == 0 || r->parts.size[0] != n || r->src.have - head < n || (uintptr_t)(r->src.at + head) % KV_ALIGN != 0)
+	if (head == 0 || r->parts.size[0] != n || r->src.have - head < n ||
+	    (uintptr_t)(r->src.at + head) % KV_ALIGN != 0)
 		return KV_END;
 	if ((rc = check_sum(r, XXH3_64bits(r->src.at + head, n), e)) < 0)
 		return rc;

@@ -38,8 +38,10 @@ kv_reader_cut_short(struct kv_reader *r, const char *where, struct kv_err *e)
 {
 	if (r->src.offset + r->src.have == 0 && r->src.map.data == NULL)
 		return kv_fail(e, KV_EFORMAT, "empty: the program before it in the pipe failed?");
-	return kv_fail(e, KV_EFORMAT, "the stream is cut short %s, after %" PRIu64 " bytes; the program that wrote it failed "
-	    "or was killed", where, r->src.offset + r->src.have);
+	return kv_fail(e, KV_EFORMAT,
+	    "the stream is cut short %s, after %" PRIu64 " bytes; the program that wrote it failed "
+	    "or was killed",
+	    where, r->src.offset + r->src.have);
 }
 
 /* ---- records */
@@ -93,14 +95,15 @@ check_header(struct kv_reader *r, const json_t *map, struct kv_err *e)
 	if ((rc = kv_map_int(map, "kvstream", 0, INT64_MAX, &version, e)) < 0)
 		return rc;
 	if (version != KV_STREAM_VERSION)
-		return kv_fail(e, KV_EFORMAT, "stream version %" JSON_INTEGER_FORMAT "; this program reads version %d", version,
-		    KV_STREAM_VERSION);
+		return kv_fail(e, KV_EFORMAT, "stream version %" JSON_INTEGER_FORMAT "; this program reads version %d",
+		    version, KV_STREAM_VERSION);
 	if (!json_is_object(model))
 		return kv_fail(e, KV_EFORMAT, "header: key 'model' is not a map");
 	if (history != NULL && !json_is_array(history))
 		return kv_fail(e, KV_EFORMAT, "header: key 'history' is not an array");
 	r->n_layers = INT_MAX;
-	if (json_object_get(model, "layers") != NULL && (rc = kv_map_int(model, "layers", 1, INT_MAX, &r->n_layers, e)) < 0)
+	if (json_object_get(model, "layers") != NULL &&
+	    (rc = kv_map_int(model, "layers", 1, INT_MAX, &r->n_layers, e)) < 0)
 		return kv_where(e, "header, model");
 	return KV_OK;
 }
@@ -149,11 +152,13 @@ static int
 check_layer(struct kv_reader *r, int layer, struct kv_err *e)
 {
 	if (layer >= r->n_layers)
-		return kv_fail(e, KV_EFORMAT, "layer %d of a model with %" JSON_INTEGER_FORMAT " layers", layer, r->n_layers);
+		return kv_fail(
+		    e, KV_EFORMAT, "layer %d of a model with %" JSON_INTEGER_FORMAT " layers", layer, r->n_layers);
 	if (layer == r->layer && !r->layer_ended)
 		return KV_OK;
 	if (layer == r->layer || r->layer == KV_NO_LAYER || (layer != KV_NO_LAYER && layer < r->layer))
-		return kv_fail(e, KV_EFORMAT, "layer %d is not at its place: layers ascend, and each stands together", layer);
+		return kv_fail(
+		    e, KV_EFORMAT, "layer %d is not at its place: layers ascend, and each stands together", layer);
 	r->layer = layer;
 	r->layer_ended = false;
 	r->n_names = 0;
@@ -254,7 +259,8 @@ not_a_stream(const struct kv_reader *r, struct kv_err *e)
 	char start[5] = "";
 
 	if (r->src.have >= TAR_MAGIC_AT + 5 && memcmp(r->src.at + TAR_MAGIC_AT, "ustar", 5) == 0)
-		return kv_fail(e, KV_EFORMAT, "not a kvtools stream but a tar archive; name a stream in it as ARCHIVE:MEMBER");
+		return kv_fail(
+		    e, KV_EFORMAT, "not a kvtools stream but a tar archive; name a stream in it as ARCHIVE:MEMBER");
 
 	for (size_t i = 0; i < 4 && i < r->src.have && isprint(r->src.at[i]); i++)
 		start[i] = (char)r->src.at[i];

@@ -173,7 +173,7 @@ kv_writer_header_map(struct kv_writer *w, const json_t *header, const json_t *hi
 	int rc = expect(w, BEFORE_HEADER, "a header", e);
 
 	if (rc == KV_OK && (map == NULL || kv_join_maps(map, header, e) < 0 ||
-	        json_object_set_nocheck(map, "history", (json_t *)history) < 0))
+			       json_object_set_nocheck(map, "history", (json_t *)history) < 0))
 		rc = kv_no_memory(e, sizeof(json_t *));
 	if (rc == KV_OK && (rc = put_map(w, map, e)) == KV_OK)
 		rc = flush(w, e);

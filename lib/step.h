@@ -38,7 +38,7 @@ struct kv_step {
 	int layer;             /* KV_NO_LAYER on the last step of a sequence */
 	struct kv_item *items; /* tensors and unknown records, in stream order; private */
 	size_t n_items;
-	bool ended;            /* the stream marks the layer's end; private */
+	bool ended; /* the stream marks the layer's end; private */
 };
 
 /* Borrowed; NULL if this step has none of that name.  data is NULL where the program did not say that it uses it. */
@@ -49,7 +49,7 @@ const struct kv_tensor *kv_step_at(const struct kv_step *s, size_t i);
  * one of that name is not used). */
 int kv_step_put(struct kv_step *s, struct kv_tensor *t, struct kv_err *e);
 void kv_step_remove(struct kv_step *s, const char *name); /* one that is used, or none */
-void kv_step_clear(struct kv_step *s); /* frees the items; seq and layer stay */
+void kv_step_clear(struct kv_step *s);                    /* frees the items; seq and layer stay */
 
 /* ---- for the pipe */
 

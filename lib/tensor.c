@@ -103,7 +103,7 @@ spell(char *out, size_t cap, unsigned n, char axis[][KV_NAME_MAX], const size_t 
 		at += (size_t)snprintf(out + at, cap - at, "%s%s ", i ? ", " : "", axis[i][0] ? axis[i] : "?");
 		if (at < cap)
 			at += (size_t)(shape[i] == KV_ANY ? snprintf(out + at, cap - at, "any")
-			                                  : snprintf(out + at, cap - at, "%zu", shape[i]));
+							  : snprintf(out + at, cap - at, "%zu", shape[i]));
 	}
 }
 
@@ -123,7 +123,7 @@ kv_tensor_expect(const struct kv_tensor *t, enum kvk_type type, const char *axes
 	fits = n == t->n_axes;
 	for (unsigned i = 0; fits && i < n; i++)
 		fits = (shape[i] == KV_ANY || shape[i] == t->shape[i]) &&
-		    (t->axis[i][0] == '\0' || strcmp(t->axis[i], want[i]) == 0);
+		       (t->axis[i][0] == '\0' || strcmp(t->axis[i], want[i]) == 0);
 	if (fits)
 		return KV_OK;
 	spell(expected, sizeof expected, n, want, shape);
@@ -134,7 +134,8 @@ kv_tensor_expect(const struct kv_tensor *t, enum kvk_type type, const char *axes
 json_int_t
 kv_tensor_position(const struct kv_tensor *t, size_t i, size_t n)
 {
-	const json_t *first = json_object_get(t->attrs, "first_position"), *list = json_object_get(t->attrs, "positions");
+	const json_t *first = json_object_get(t->attrs, "first_position"),
+		     *list = json_object_get(t->attrs, "positions");
 	const json_t *v = json_array_size(list) == n ? json_array_get(list, i) : NULL;
 	json_int_t at = -1;
 

@@ -42,8 +42,8 @@ void kv_parts_fini(struct kv_parts *p);
 /* Drops the attributes and the owned bytes and zeroes *t.  NULL is fine. */
 void kv_tensor_fini(struct kv_tensor *t);
 
-/* Describe a tensor: `axes` lists names slowest first, separated by spaces ("kv_head token dim"), one size each follows in
- * shape.  Computes bytes.  Fails: KV_ESHAPE (product too large, too many axes), KV_EARG (type not a plain one). */
+/* Describe a tensor: `axes` lists names slowest first, separated by spaces ("kv_head token dim"), one size each follows
+ * in shape.  Computes bytes.  Fails: KV_ESHAPE (product too large, too many axes), KV_EARG (type not a plain one). */
 int kv_tensor_init(struct kv_tensor *t, const char *name, int layer, enum kvk_type type, const char *axes,
     const size_t *shape, struct kv_err *e);
 
@@ -57,10 +57,11 @@ size_t kv_tensor_n(const struct kv_tensor *t);
 /* Check what a program expects: the type (KVK_N_TYPES: any of F32, F16, BF16), the axes by name, and the sizes
  * (KV_ANY for any).  Fails: KV_ESHAPE, naming expected and found. */
 #define KV_ANY ((size_t)-1)
-int kv_tensor_expect(const struct kv_tensor *t, enum kvk_type type, const char *axes, const size_t *shape, struct kv_err *e);
+int kv_tensor_expect(
+    const struct kv_tensor *t, enum kvk_type type, const char *axes, const size_t *shape, struct kv_err *e);
 
-/* The true position of row i of n rows, as the attributes tell: `first_position` of rows that follow each other, or a list
- * `positions`.  -1: they do not, or tell it of another number of rows. */
+/* The true position of row i of n rows, as the attributes tell: `first_position` of rows that follow each other, or a
+ * list `positions`.  -1: they do not, or tell it of another number of rows. */
 json_int_t kv_tensor_position(const struct kv_tensor *t, size_t i, size_t n);
 
 /* "f16" -> KVK_F16; KVK_N_TYPES when unknown. */

@@ -136,8 +136,9 @@ say_names(struct kv_show *s, const struct rows *r)
 static int
 digits(enum kvk_type type)
 {
-	static const int n[KVK_N_TYPES] = { [KVK_F32] = 9, [KVK_F16] = 5, [KVK_BF16] = 4, [KVK_I32] = 10,
-		[KVK_U8] = 3 };
+	static const int n[KVK_N_TYPES] = {
+		[KVK_F32] = 9, [KVK_F16] = 5, [KVK_BF16] = 4, [KVK_I32] = 10, [KVK_U8] = 3
+	};
 
 	return n[type];
 }

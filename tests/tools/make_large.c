@@ -93,9 +93,9 @@ main(int argc, char **argv)
 	if (argc != 5)
 		return 2;
 	layers = atoi(argv[2]);
-	model = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:s}", "name", "large", "architecture", "llama",
-	    "layers", layers, "heads", Hq, "kv_heads", Hkv, "head_dim", D, "embedding", Hq * D, "feed_forward", 32,
-	    "vocabulary", VOCAB, "scale", 0.125, "fingerprint", "00112233445566778899aabbccddeeff");
+	model = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:s}", "name", "large", "architecture",
+	    "llama", "layers", layers, "heads", Hq, "kv_heads", Hkv, "head_dim", D, "embedding", Hq * D, "feed_forward",
+	    32, "vocabulary", VOCAB, "scale", 0.125, "fingerprint", "00112233445566778899aabbccddeeff");
 	must(kv_writer_open(&w, argv[4], NULL, NULL, &err));
 	must(kv_writer_header(w, model, NULL, NULL, &err));
 	for (int i = 0; i < atoi(argv[1]); i++)

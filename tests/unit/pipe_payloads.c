@@ -311,7 +311,8 @@ tmpdir_is_named(void **state)
 	setrlimit(RLIMIT_FSIZE, &limit);
 	assert_int_equal(filter(in, out, &(struct how){ "score", true, true }, NULL, &e), KV_EIO);
 	setrlimit(RLIMIT_FSIZE, &was);
-	expect_text(&e, "$TMPDIR (/tmp): File too large, with 2 MB of keys and values there; set TMPDIR to a folder with room");
+	expect_text(
+	    &e, "$TMPDIR (/tmp): File too large, with 2 MB of keys and values there; set TMPDIR to a folder with room");
 	assert_int_equal(access(out, F_OK), -1);
 	if (before != NULL)
 		setenv("TMPDIR", before, 1);

@@ -67,7 +67,9 @@ realloc(void *p, size_t n)
 static int
 filter(char *const *files, bool held, const char *output, const json_t *entry, struct kv_err *e)
 {
-	struct kv_pipe_options o = { .files = files, .output = output, .entry = entry, .only = "k,v,new", .uses = "k,new" };
+	struct kv_pipe_options o = {
+		.files = files, .output = output, .entry = entry, .only = "k,v,new", .uses = "k,new"
+	};
 	struct kv_pipe *p = NULL;
 	struct kv_step *s, *all;
 	struct kv_tensor t;
@@ -121,7 +123,8 @@ fail_each_once(bool held)
 {
 	static const struct sample a = { .sequences = 2, .layers = 2, .tokens = 3, .tensors = "k x", .logits = true };
 	static const struct sample b = { .sequences = 2, .layers = 2, .tokens = 3, .tensors = "v", .layer_ends = true };
-	char *files[] = { (char *)scratch("a.kv"), (char *)scratch("b.kv"), NULL }, piped[] = "/dev/fd/100", renamed[256];
+	char *files[] = { (char *)scratch("a.kv"), (char *)scratch("b.kv"), NULL }, piped[] = "/dev/fd/100",
+	     renamed[256];
 	const char *out = scratch("out.kv"), *good = scratch("good.kv");
 	json_t *entry = kv_history_entry("kv-test", "1", 0, NULL);
 	struct kv_buf second;
