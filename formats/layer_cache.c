@@ -91,17 +91,24 @@ read_offset(struct kv_layer_cache *x, const struct kv_tensor *offset, const stru
 	return KV_OK;
 }
 
+/* The true positions of the entries: those of the prompt, which renumbered ones have left. */
 static int
-check_index(const struct kv_layer_cache *x, const struct kv_tensor *index, struct kv_err *e)
+check_index(const struct kv_layer_cache *x, const struct kv_tensor *index, size_t T, struct kv_err *e)
 {
+	const bool renumbered = json_is_true(json_object_get(index->attrs, "renumbered"));
+	const size_t end = renumbered ? T : x->next_position;
 	const int32_t *p = index->data;
 
-	for (size_t h = 0; h < x->H; h++)
+	for (size_t h = 0; h < x->H; h++) {
+		if (renumbered && x->offset[h + 1] - x->offset[h] != x->next_position)
+			return kv_fail(e, KV_EFORMAT,
+			    "head %zu has %zu renumbered entries, and the next position is %zu", h,
+			    x->offset[h + 1] - x->offset[h], x->next_position);
 		for (size_t i = x->offset[h]; i < x->offset[h + 1]; i++)
-			if (p[i] < 0 || (size_t)p[i] >= x->next_position || (i > x->offset[h] && p[i] <= p[i - 1]))
+			if (p[i] < 0 || (size_t)p[i] >= end || (i > x->offset[h] && p[i] <= p[i - 1]))
 				return kv_fail(e, KV_EFORMAT,
-				    "index of head %zu: %d is no ascending position below %zu", h, (int)p[i],
-				    x->next_position);
+				    "index of head %zu: %d is no ascending position below %zu", h, (int)p[i], end);
+	}
 	return KV_OK;
 }
 
@@ -127,7 +134,7 @@ read_evicted(struct kv_layer_cache *x, const struct kv_step *s, const struct kv_
 	x->evicted = true;
 	if ((rc = read_offset(x, offset, c, entries, e)) < 0)
 		return rc;
-	return check_index(x, index, e);
+	return check_index(x, index, s->seq->T, e);
 }
 
 int

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * One layer's eviction: read the budgets, select, gather K and V, describe the result. */
-#include "lib/evict/evict.h"
+#include "lib/evict/renumber.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -12,10 +12,13 @@
 /* What has been read of a layer's inputs, and what replaces them. */
 struct plan {
 	const struct kv_layer *l;
+	const struct kv_evicting *how;
 	const struct kv_tensor *from_k, *from_v;
 	struct kv_score_attrs attrs;
 	struct kv_selection s;
-	size_t *offset; /* [H + 1] */
+	size_t *offset; /* [H + 1] as the budgets say */
+	size_t *kept;   /* [H + 1] as it comes out */
+	bool skip;      /* the budgets do not count here */
 	bool all;       /* every head keeps its whole prompt */
 	struct kv_tensor index, bounds, k, v;
 };
@@ -27,7 +30,23 @@ plan_fini(struct plan *p)
 	kv_tensor_fini(&p->k);
 	kv_tensor_fini(&p->bounds);
 	kv_tensor_fini(&p->index);
+	free(p->kept);
 	free(p->offset);
+}
+
+static bool
+has_rules(const struct kv_rules *r)
+{
+	return r->by_score || r->share > 0;
+}
+
+static bool
+is_skipped(const struct kv_evicting *how, int layer)
+{
+	for (size_t i = 0; i < how->n_skip; i++)
+		if ((size_t)layer >= how->skip[i].first && (size_t)layer <= how->skip[i].last)
+			return true;
+	return false;
 }
 
 static int
@@ -41,31 +60,48 @@ read_cache(struct plan *p, struct kv_err *e)
 	return kv_tensor_expect(p->from_v, p->from_k->type, "kv_head token dim", p->from_k->shape, e);
 }
 
+/* Heads, budgets and what they protect; without a budget, where none is needed, KV heads that keep everything. */
+static int
+find_budget(const struct plan *p, struct kv_budget_view *v, struct kv_err *e)
+{
+	const struct kv_tensor *budget;
+	int rc;
+
+	if (p->skip && kv_step_find(p->l->step, "budget") == NULL) {
+		*v = (struct kv_budget_view){ .H = p->l->cfg->Hkv };
+		return KV_OK;
+	}
+	if ((rc = kv_layer_need(p->l, "kv-evict", "budget", NULL, &budget, e)) < 0)
+		return rc;
+	return kv_budget_read(budget, p->l->cfg->Hkv, v, e);
+}
+
 /* offset, what is protected, and whether there is anything to decide. */
 static int
 read_budget(struct plan *p, struct kv_err *e)
 {
-	const struct kv_tensor *budget;
 	struct kv_budget_view v;
 	const size_t T = p->l->T;
 	int rc;
 
-	if ((rc = kv_layer_need(p->l, "kv-evict", "budget", NULL, &budget, e)) < 0 ||
-	    (rc = kv_budget_read(budget, p->l->cfg->Hkv, &v, e)) < 0)
+	if ((rc = find_budget(p, &v, e)) < 0)
 		return rc;
 	if ((double)v.H * (double)T > KV_COUNT_MAX)
 		return kv_fail(
 		    e, KV_ESHAPE, "k: %zu heads of %zu tokens are more than %.0f entries", v.H, T, KV_COUNT_MAX);
-	if ((p->offset = kv_alloc(v.H + 1, sizeof *p->offset, e)) == NULL)
+	p->offset = kv_alloc(v.H + 1, sizeof *p->offset, e);
+	p->kept = kv_alloc(v.H + 1, sizeof *p->kept, e);
+	if (p->offset == NULL || p->kept == NULL)
 		return KV_EMEM;
 	for (size_t h = 0; h < v.H; h++)
-		p->offset[h + 1] = p->offset[h] + ((size_t)v.B[h] < T ? (size_t)v.B[h] : T);
-	p->all = p->offset[v.H] == v.H * T;
+		p->offset[h + 1] = p->offset[h] + (!p->skip && (size_t)v.B[h] < T ? (size_t)v.B[h] : T);
+	p->all = p->offset[v.H] == v.H * T && (p->skip || !has_rules(&p->how->rules));
 	p->s.H = v.H;
 	p->s.T = T;
-	p->s.n_sink = v.n_sink;
-	p->s.n_recent = v.n_recent;
+	p->s.n_sink = p->how->sink.given ? p->how->sink.n : v.n_sink;
+	p->s.n_recent = p->how->recent.given ? p->how->recent.n : v.n_recent;
 	p->s.offset = p->offset;
+	p->s.kept = p->kept;
 	return KV_OK;
 }
 
@@ -94,7 +130,8 @@ read_score(struct plan *p, size_t *n_nan, struct kv_err *e)
 	if (p->all && kv_step_find(p->l->step, "score") == NULL)
 		return KV_OK;
 	if ((rc = kv_layer_need(p->l, "kv-evict", "score", NULL, &score, e)) < 0) {
-		kv_where(e, "the budget is smaller than the prompt");
+		kv_where(e, has_rules(&p->how->rules) ? "a threshold or share is one of scores" :
+							"the budget is smaller than the prompt");
 		return rc;
 	}
 	if ((rc = kv_score_read(score, p->l->cfg->Hkv, p->s.T, &p->attrs, &H, &p->s.n, e)) < 0)
@@ -112,7 +149,7 @@ read_score(struct plan *p, size_t *n_nan, struct kv_err *e)
 static int
 compact(const struct plan *p, const struct kv_tensor *from, struct kv_tensor *to, struct kv_err *e)
 {
-	const size_t shape[] = { p->offset[p->s.H], from->shape[2] }, G = p->s.H / from->shape[0], T = p->s.T;
+	const size_t shape[] = { p->kept[p->s.H], from->shape[2] }, G = p->s.H / from->shape[0], T = p->s.T;
 	const size_t row = from->shape[2] * kvk_types[from->type].bytes;
 	const int32_t *index = p->index.data;
 	int rc = kv_tensor_new(to, from->name, from->layer, from->type, "entry dim", shape, e);
@@ -121,29 +158,61 @@ compact(const struct plan *p, const struct kv_tensor *from, struct kv_tensor *to
 		return rc;
 	to->attrs = json_deep_copy(from->attrs);
 	for (size_t h = 0; h < p->s.H; h++)
-		for (size_t i = p->offset[h]; i < p->offset[h + 1]; i++)
+		for (size_t i = p->kept[h]; i < p->kept[h + 1]; i++)
 			memcpy((char *)to->owned + i * row,
 			    (const char *)from->data + (h / G * T + (size_t)index[i]) * row, row);
+	return KV_OK;
+}
+
+/* index [offset[H]] and kept. */
+static int
+decide(const struct plan *p, int32_t *index, struct kv_err *e)
+{
+	if (!p->all)
+		return kv_evict_select(p->l->device, &p->s, index, e);
+	for (size_t i = 0; i < p->offset[p->s.H]; i++)
+		index[i] = (int32_t)(i % p->s.T);
+	memcpy(p->kept, p->offset, (p->s.H + 1) * sizeof *p->kept);
 	return KV_OK;
 }
 
 static int
 make_index(struct plan *p, struct kv_err *e)
 {
-	const size_t n_entries = p->offset[p->s.H], n_bounds = p->s.H + 1;
+	const size_t n_bounds = p->s.H + 1;
+	int32_t *index = kv_alloc(p->offset[p->s.H] + 1, sizeof *index, e);
+	int rc = KV_EMEM;
+
+	if (index == NULL || (rc = decide(p, index, e)) < 0 ||
+	    (rc = kv_tensor_new(&p->index, "index", p->l->layer, KVK_I32, "entry", &p->kept[p->s.H], e)) < 0 ||
+	    (rc = kv_tensor_new(&p->bounds, "offset", p->l->layer, KVK_I32, "bound", &n_bounds, e)) < 0)
+		goto done;
+	if (p->index.bytes > 0)
+		memcpy(p->index.owned, index, p->index.bytes);
+	for (size_t h = 0; h <= p->s.H; h++)
+		((int32_t *)p->bounds.owned)[h] = (int32_t)p->kept[h];
+	if ((p->index.attrs = json_pack("{s:I}", "next_position", (json_int_t)p->l->T)) == NULL)
+		rc = kv_no_memory(e, 1);
+done:
+	free(index);
+	return rc;
+}
+
+/* Entries to contiguous positions; index goes on to say where they come from. */
+static int
+renumber(struct plan *p, struct kv_err *e)
+{
+	size_t n;
 	int rc;
 
-	if ((rc = kv_tensor_new(&p->index, "index", p->l->layer, KVK_I32, "entry", &n_entries, e)) < 0 ||
-	    (rc = kv_tensor_new(&p->bounds, "offset", p->l->layer, KVK_I32, "bound", &n_bounds, e)) < 0)
+	if (!p->how->renumber)
+		return KV_OK;
+	if ((rc = kv_renumber_check(p->kept, p->s.H, &n, e)) < 0 ||
+	    (rc = kv_renumber(p->l, &p->k, p->index.data, p->kept, p->s.H, e)) < 0)
 		return rc;
-	for (size_t h = 0; h <= p->s.H; h++)
-		((int32_t *)p->bounds.owned)[h] = (int32_t)p->offset[h];
-	if ((p->index.attrs = json_pack("{s:I}", "next_position", (json_int_t)p->l->T)) == NULL)
+	if (json_object_set_new(p->index.attrs, "next_position", json_integer((json_int_t)n)) < 0 ||
+	    json_object_set_new(p->index.attrs, "renumbered", json_true()) < 0)
 		return kv_no_memory(e, 1);
-	if (!p->all)
-		return kv_evict_select(p->l->device, &p->s, p->index.owned, e);
-	for (size_t i = 0; i < n_entries; i++)
-		((int32_t *)p->index.owned)[i] = (int32_t)(i % p->s.T);
 	return KV_OK;
 }
 
@@ -163,13 +232,15 @@ put_all(struct plan *p, struct kv_err *e)
 int
 kv_evict_layer(const struct kv_layer *l, const struct kv_evicting *how, size_t *n_nan, struct kv_err *e)
 {
-	struct plan p = { .l = l, .s = { .tie = how->tie } };
+	struct plan p = { .l = l, .how = how, .skip = is_skipped(how, l->layer),
+		.s = { .tie = how->tie, .rules = how->rules } };
 	int rc;
 
 	*n_nan = 0;
 	if ((rc = read_cache(&p, e)) < 0 || (rc = read_budget(&p, e)) < 0 || (rc = read_protect(&p, e)) < 0 ||
 	    (rc = read_score(&p, n_nan, e)) < 0 || (rc = make_index(&p, e)) < 0 ||
-	    (rc = compact(&p, p.from_k, &p.k, e)) < 0 || (rc = compact(&p, p.from_v, &p.v, e)) < 0)
+	    (rc = compact(&p, p.from_k, &p.k, e)) < 0 || (rc = compact(&p, p.from_v, &p.v, e)) < 0 ||
+	    (rc = renumber(&p, e)) < 0)
 		goto done;
 	rc = put_all(&p, e);
 done:

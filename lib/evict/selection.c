@@ -1,71 +1,105 @@
 /* SPDX-License-Identifier: MIT
- * Which entries stay: pool, rank, select (METHODS 1.4, 1.6, 4). */
+ * Which entries stay: rank, say how many, select (METHODS 1.4, 1.6, 4). */
 #include <stdlib.h>
+#include <string.h>
 
 #include "lib/buf.h"
-#include "lib/evict/evict.h"
+#include "lib/evict/ranking.h"
 
 /* Host arrays as the device sees them, and the room for the result. */
-struct ranking {
+struct views {
 	const void *rank, *tie, *protect;
 	int32_t *picked;
 };
 
 static void
-ranking_fini(const struct kv_device *d, struct ranking *r)
+views_fini(const struct kv_device *d, struct views *v)
 {
-	kv_device_free(d, r->picked);
-	kv_device_unview(d, r->protect);
-	kv_device_unview(d, r->tie);
-	kv_device_unview(d, r->rank);
+	kv_device_free(d, v->picked);
+	kv_device_unview(d, v->protect);
+	kv_device_unview(d, v->tie);
+	kv_device_unview(d, v->rank);
 }
 
-/* pooled NULL: the raw scores rank. */
 static int
-select_on_device(const struct kv_device *d, const struct kv_selection *s, const float *pooled, int32_t *index,
-    struct kv_err *e)
+select_on_device(
+    const struct kv_device *d, const struct kv_ranking *r, const size_t *offset, int32_t *index, struct kv_err *e)
 {
-	const size_t bytes = s->H * s->n * sizeof *pooled, count = s->offset[s->H];
-	const bool has_tie = pooled != NULL && s->tie == KV_TIE_RAW;
-	struct kvk_select job = { .H = s->H, .n = s->n, .T = s->T, .n_sink = s->n_sink, .n_recent = s->n_recent,
-		.offset = s->offset };
-	struct ranking r = { 0 };
+	const size_t bytes = r->H * r->n * sizeof *r->rank, count = offset[r->H];
+	struct kvk_select job = { .H = r->H, .n = r->n, .T = r->T, .n_sink = r->n_sink, .n_recent = r->n_recent,
+		.offset = offset };
+	struct views v = { 0 };
 	int rc = KV_EMEM;
 
-	if ((bytes > 0 && (r.rank = kv_device_view(d, pooled != NULL ? pooled : s->raw, bytes, e)) == NULL) ||
-	    (bytes > 0 && has_tie && (r.tie = kv_device_view(d, s->raw, bytes, e)) == NULL) ||
-	    (s->protect != NULL && (r.protect = kv_device_view(d, s->protect, s->H * s->T, e)) == NULL) ||
-	    (r.picked = kv_device_alloc(d, count, sizeof *r.picked, e)) == NULL)
+	if (count == 0)
+		return KV_OK;
+	if ((bytes > 0 && (v.rank = kv_device_view(d, r->rank, bytes, e)) == NULL) ||
+	    (bytes > 0 && r->tie != NULL && (v.tie = kv_device_view(d, r->tie, bytes, e)) == NULL) ||
+	    (r->protect != NULL && (v.protect = kv_device_view(d, r->protect, r->H * r->T, e)) == NULL) ||
+	    (v.picked = kv_device_alloc(d, count, sizeof *v.picked, e)) == NULL)
 		goto done;
-	job.rank = r.rank;
-	job.tie = r.tie;
-	job.protect = r.protect;
-	rc = kv_device_check(d, d->op->select(d->dev, &job, r.picked), "select", e);
+	job.rank = v.rank;
+	job.tie = v.tie;
+	job.protect = v.protect;
+	rc = kv_device_check(d, d->op->select(d->dev, &job, v.picked), "select", e);
 	if (rc == KV_OK)
-		rc = kv_device_get(d, index, r.picked, count * sizeof *index, "select", e);
+		rc = kv_device_get(d, index, v.picked, count * sizeof *index, "select", e);
 done:
-	ranking_fini(d, &r);
+	views_fini(d, &v);
 	return rc;
+}
+
+/* Entries of each of the ranking's heads [r->H], and from these offset [r->H + 1]. */
+static int
+count_entries(const struct kv_selection *s, const struct kv_ranking *r, size_t *keep, size_t *offset, struct kv_err *e)
+{
+	int rc = KV_OK;
+
+	if (s->rules.uniform_heads)
+		keep[0] = s->offset[s->H] / s->H;
+	else
+		for (size_t h = 0; h < s->H; h++)
+			keep[h] = s->offset[h + 1] - s->offset[h];
+	if (s->rules.by_score || s->rules.share > 0)
+		rc = kv_ranking_limit(r, &s->rules, keep, e);
+	for (size_t h = 0; h < r->H; h++)
+		offset[h + 1] = offset[h] + keep[h];
+	return rc;
+}
+
+/* The one head's set for all H of them. */
+static void
+repeat(const struct kv_selection *s, size_t n, int32_t *index)
+{
+	for (size_t h = 1; h < s->H && n > 0; h++)
+		memcpy(index + h * n, index, n * sizeof *index);
+	for (size_t h = 0; s->kept != NULL && h <= s->H; h++)
+		s->kept[h] = h * n;
 }
 
 int
 kv_evict_select(struct kv_device *d, const struct kv_selection *s, int32_t *index, struct kv_err *e)
 {
-	const bool pools = s->score != NULL && s->score->pool != KVK_POOL_NONE && s->n > 0;
-	float *pooled = NULL;
-	int rc;
+	size_t *keep = kv_alloc(2 * s->H + 1, sizeof *keep, e), *offset = keep + s->H;
+	struct kv_ranking r = { 0 };
+	int rc = KV_EMEM;
 
-	if (s->offset[s->H] == 0)
-		return KV_OK;
-	if ((rc = kv_device_ready(d, e)) < 0)
-		return rc;
-	if (pools) {
-		if ((pooled = kv_alloc(s->H * s->n, sizeof *pooled, e)) == NULL)
-			return KV_EMEM;
-		rc = kv_pooled(d, s->score, s->raw, s->H, s->n, pooled, e);
+	if (keep == NULL)
+		return KV_EMEM;
+	if (s->offset[s->H] == 0) {
+		repeat(s, 0, index);
+		rc = KV_OK;
+		goto done;
 	}
-	if (rc == KV_OK)
-		rc = select_on_device(d, s, pooled, index, e);
-	free(pooled);
+	if ( (rc = kv_device_ready(d, e)) < 0 || (rc = kv_ranking_init(&r, d, s, e)) < 0 ||
+	    (rc = count_entries(s, &r, keep, offset, e)) < 0 || (rc = select_on_device(d, &r, offset, index, e)) < 0)
+		goto done;
+	if (s->rules.uniform_heads)
+		repeat(s, offset[1], index);
+	else if (s->kept != NULL)
+		memcpy(s->kept, offset, (s->H + 1) * sizeof *offset);
+done:
+	kv_ranking_fini(&r);
+	free(keep);
 	return rc;
 }
