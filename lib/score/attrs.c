@@ -116,3 +116,12 @@ kv_score_read(const struct kv_tensor *score, size_t Hkv, size_t T, struct kv_sco
 		    a->n_tokens, T);
 	return KV_OK;
 }
+
+int
+kv_score_earlier(const struct kv_layer *l, const char *who, const struct kv_tensor **t, struct kv_score_attrs *a,
+    size_t *H, size_t *n, struct kv_err *e)
+{
+	int rc = kv_layer_need(l, who, "score", NULL, t, e);
+
+	return rc < 0 ? rc : kv_score_read(*t, l->cfg->Hkv, l->T, a, H, n, e);
+}

@@ -38,6 +38,8 @@ struct kv_score_method {
 	struct kv_queries (*queries)(const struct kv_params *p);
 	/* How many columns are scored, given the prompt's length; NULL: all. */
 	size_t (*columns)(const struct kv_params *p, size_t T);
+	/* Instead: heads and columns as something in the stream has them. */
+	int (*size)(const struct kv_layer *l, const struct kv_params *p, size_t *H, size_t *n, struct kv_err *e);
 	/* Changes what kv_param_sink, _recent and _recent_share say; NULL: they say it (those not listed: nothing). */
 	void (*protect)(const struct kv_params *p, size_t T, struct kv_protection *out);
 	/* The scores of one layer.  The needed tensors are there and have the model's shape.  n may be 0.  -0 becomes +0
@@ -66,6 +68,11 @@ struct kv_queries kv_queries_window(const struct kv_params *p);
 struct kv_queries kv_queries_last(const struct kv_params *p);
 struct kv_queries kv_queries_all(const struct kv_params *p);
 
+/* For methods that compute on the host: *y, all elements of tensor t (F32, F16 or BF16) as floats; free() it.  Fails:
+ * KV_EMEM, KV_EDEV. */
+int kv_score_floats(const struct kv_layer *l, const struct kv_tensor *t, float **y, struct kv_err *e);
+double kv_dot(const float *x, const float *y, size_t n);
+
 /* ---- what consumers need to know about a `score` tensor (attrs.c) */
 
 struct kv_score_attrs {
@@ -85,6 +92,11 @@ int kv_score_attrs_from_json(struct kv_score_attrs *a, const json_t *o, struct k
 int kv_score_read(const struct kv_tensor *score, size_t Hkv, size_t T, struct kv_score_attrs *a, size_t *H, size_t *n,
     struct kv_err *e);
 
+/* The `score` tensor that is in the stream already, for methods that change it (`who` names them in messages).  *t is
+ * borrowed from the step.  Fails: KV_ESHAPE (there is none), and as kv_score_read(). */
+int kv_score_earlier(const struct kv_layer *l, const char *who, const struct kv_tensor **t, struct kv_score_attrs *a,
+    size_t *H, size_t *n, struct kv_err *e);
+
 /* The ranking view of raw scores: pooled [H][n] as the attributes say (METHODS 1.6), host memory; the one place where
  * scores are pooled. */
 int kv_pooled(struct kv_device *d, const struct kv_score_attrs *a, const float *raw, size_t H, size_t n, float *pooled,
@@ -93,5 +105,13 @@ int kv_pooled(struct kv_device *d, const struct kv_score_attrs *a, const float *
 /* The methods: each the only symbol of its file. */
 extern const struct kv_score_method kv_score_snapkv;
 extern const struct kv_score_method kv_score_tova;
+extern const struct kv_score_method kv_score_streaming;
+extern const struct kv_score_method kv_score_knorm;
+extern const struct kv_score_method kv_score_keydiff;
+extern const struct kv_score_method kv_score_random;
+extern const struct kv_score_method kv_score_first_k;
+extern const struct kv_score_method kv_score_shuffled;
+extern const struct kv_score_method kv_score_inverted;
+extern const struct kv_score_method kv_score_combine;
 
 #endif

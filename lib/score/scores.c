@@ -11,6 +11,14 @@
 const struct kv_score_method *const kv_score_list[] = {
 	&kv_score_snapkv,
 	&kv_score_tova,
+	&kv_score_streaming,
+	&kv_score_knorm,
+	&kv_score_keydiff,
+	&kv_score_random,
+	&kv_score_first_k,
+	&kv_score_shuffled,
+	&kv_score_inverted,
+	&kv_score_combine,
 	NULL,
 };
 
@@ -98,7 +106,7 @@ protection(const struct kv_score_method *m, const struct kv_params *p, size_t T)
 	struct kv_protection x = { .recent_share = -1 };
 	size_t recent = kv_takes(p, &kv_param_recent) ? kv_count(p, &kv_param_recent) : KV_UNSET;
 
-	if (kv_takes(p, &kv_param_sink))
+	if (kv_takes(p, &kv_param_sink) && kv_count(p, &kv_param_sink) != KV_UNSET)
 		x.n_sink = capped(kv_count(p, &kv_param_sink));
 	if (kv_takes(p, &kv_param_recent_share) && !kv_given(p, &kv_param_recent))
 		x.recent_share = kv_number(p, &kv_param_recent_share);
@@ -116,7 +124,7 @@ static int
 prepare(const struct kv_layer *l, const struct kv_score_method *m, const struct kv_params *p, struct kv_tensor *score,
     struct kv_raw *raw, struct kv_err *e)
 {
-	const bool per_query = kv_takes(p, &kv_param_granularity) && kv_is(p, &kv_param_granularity, "head");
+	bool per_query = kv_takes(p, &kv_param_granularity) && kv_is(p, &kv_param_granularity, "head");
 	const struct kv_queries q = kv_score_queries(m, p);
 	size_t shape[2];
 	int rc;
@@ -126,8 +134,13 @@ prepare(const struct kv_layer *l, const struct kv_score_method *m, const struct 
 		    e, KV_ESHAPE, "%zu query heads cannot share %zu KV heads", l->cfg->Hq, l->cfg->Hkv);
 	if ((rc = kv_layer_needs(l, m->about.name, m->needs, &q, e)) < 0)
 		return rc;
-	shape[0] = raw->H = per_query ? l->cfg->Hq : l->cfg->Hkv;
-	shape[1] = raw->n = m->columns != NULL ? m->columns(p, l->T) : l->T;
+	raw->H = per_query ? l->cfg->Hq : l->cfg->Hkv;
+	raw->n = m->columns != NULL ? m->columns(p, l->T) : l->T;
+	if (m->size != NULL && (rc = m->size(l, p, &raw->H, &raw->n, e)) < 0)
+		return rc;
+	per_query = per_query || raw->H != l->cfg->Hkv;
+	shape[0] = raw->H;
+	shape[1] = raw->n;
 	if ((rc = kv_tensor_new(
 		 score, "score", l->layer, KVK_F32, per_query ? "head token" : "kv_head token", shape, e)) < 0)
 		return rc;
