@@ -40,7 +40,7 @@ static const struct kv_opt opts[] = {
 	{ "special", 0, KV_FLAG, &o.special, NULL, "special tokens written in the text become those tokens", 0, 0,
 	    NULL },
 	{ "no-bos", 0, KV_FLAG, &o.no_bos, NULL, "no beginning-of-sequence token", 0, 0, NULL },
-	{ "queries", 0, KV_STRING, &o.queries, "WHICH", "queries to write: window:N, last, all, none", 0, 0, NULL },
+	{ "queries", 0, KV_STRING, &o.queries, "WHICH", "queries to write: window:N, part:N, last, all, none", 0, 0, NULL },
 	{ "for", 0, KV_STRING, &o.method, "METHOD", "write the queries that this method of kv-score wants", 0, 0,
 	    NULL },
 	{ "response", 0, KV_STRING, &o.response, "WHICH",
@@ -103,6 +103,8 @@ understand_queries(struct kv_queries *q)
 		unknown_method();
 	kv_params_init(&p, &m->about);
 	*q = kv_score_queries(m, &p);
+	if (kv_score_wants_response(m) && o.response == NULL)
+		kv_usage(&tool, "--for %s: the method looks at a response behind the prompt, give --response as well", o.method);
 }
 
 static void

@@ -98,10 +98,12 @@ take_rows(struct rows *r, const struct kv_layer *l, const char *who, const struc
 		return rc;
 	if ((r->pos = kv_alloc(r->n, sizeof *r->pos, e)) == NULL)
 		return KV_EMEM;
-	if (r->W > 0 && (rc = kv_queries_match(r->q, r->W, l->T, r->pos, e)) < 0)
+	if (r->W > 0 && (rc = kv_queries_match(r->q, r->W, l->T, kv_queries_of(a->window), r->pos, e)) < 0)
 		return rc;
 	if (r->B > 0 && (rc = kv_queries_positions(r->q_behind, r->B, l->T, r->pos + r->W, e)) < 0)
 		return rc;
+	for (size_t i = 0; a->move_back && i < r->n; i++)
+		r->pos[i] = (int32_t)((ptrdiff_t)(l->T + i) - (ptrdiff_t)r->n);
 	return pack(r, l, e);
 }
 

@@ -11,6 +11,7 @@ struct kv_attention {
 	size_t window;          /* the last so many prompt queries (fewer if the prompt is shorter); SIZE_MAX: all; 0: none */
 	const char *behind;     /* "response", "lookahead": the rows of q.NAME, behind the prompt, as well; NULL: none */
 	bool behind_keys;       /* are the keys of those tokens, k.NAME, in the denominator too?  Each row sees its own */
+	bool move_back;         /* rows see as much as if the last of them stood on the prompt's last token */
 	enum kvk_reduce rows;   /* over all query rows together */
 	enum kvk_reduce heads;  /* over query heads: KVK_MEAN, KVK_SUM or KVK_MAX */
 };

@@ -9,6 +9,10 @@ const struct kv_param kv_param_window = {
 	.name = "window", .letter = 'w', .kind = KV_PARAM_COUNT, .arg = "TOKENS", .min = 1, .max = KV_COUNT_MAX,
 	.choices = "all", .help = "prompt queries that look back",
 };
+const struct kv_param kv_param_window_or_0 = {
+	.name = "window", .letter = 'w', .kind = KV_PARAM_COUNT, .arg = "TOKENS", .max = KV_COUNT_MAX,
+	.choices = "all", .help = "prompt queries that look back as well",
+};
 const struct kv_param kv_param_rows = {
 	.name = "rows", .kind = KV_PARAM_CHOICE, .arg = "HOW", .choices = "mean|sum",
 	.help = "how the queries become one number",
@@ -178,7 +182,7 @@ kv_params_check(const struct kv_params *p, struct kv_err *e)
 	int rc = check_pool(p, e);
 
 	if (rc == KV_OK && kv_takes(p, &kv_param_recent) && kv_count(p, &kv_param_recent) == KV_WINDOW &&
-	    !kv_takes(p, &kv_param_window))
+	    !kv_has_window(p))
 		rc = kv_fail(e, KV_EARG, "--recent window: %s has no window", p->method->name);
 	if (rc == KV_OK && p->method->check != NULL)
 		rc = p->method->check(p, e);
@@ -269,6 +273,18 @@ kv_is(const struct kv_params *p, const struct kv_param *which, const char *choic
 	const char *text = kv_text(p, which);
 
 	return text != NULL && strcmp(text, choice) == 0;
+}
+
+bool
+kv_has_window(const struct kv_params *p)
+{
+	return kv_takes(p, &kv_param_window) || kv_takes(p, &kv_param_window_or_0);
+}
+
+size_t
+kv_window(const struct kv_params *p)
+{
+	return kv_count(p, kv_takes(p, &kv_param_window) ? &kv_param_window : &kv_param_window_or_0);
 }
 
 enum kvk_reduce

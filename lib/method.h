@@ -115,11 +115,14 @@ bool kv_flag(const struct kv_params *p, const struct kv_param *which);
 uint64_t kv_seed(const struct kv_params *p, const struct kv_param *which);
 const char *kv_text(const struct kv_params *p, const struct kv_param *which);
 bool kv_is(const struct kv_params *p, const struct kv_param *which, const char *choice);
+bool kv_has_window(const struct kv_params *p); /* is one of the two windows listed? */
+size_t kv_window(const struct kv_params *p);   /* its value */
 enum kvk_reduce kv_reduce(const struct kv_params *p, const struct kv_param *which); /* "mean" -> KVK_MEAN */
 enum kvk_pool kv_pool(const struct kv_params *p);                                   /* none where it is not listed */
 
 /* Shared parameters. */
 extern const struct kv_param kv_param_window;       /* count or KV_ALL, -w: prompt queries that look back */
+extern const struct kv_param kv_param_window_or_0;  /* the same option where none is a choice */
 extern const struct kv_param kv_param_rows;         /* mean|sum over query rows */
 extern const struct kv_param kv_param_gqa;          /* mean|max|sum over the query heads of a group */
 extern const struct kv_param kv_param_granularity;  /* kv-head|head: what has scores of its own */

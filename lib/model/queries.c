@@ -3,38 +3,51 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char *const kinds[] = { [KV_QUERIES_NONE] = "none", [KV_QUERIES_LAST] = "last",
-	[KV_QUERIES_WINDOW] = "window", [KV_QUERIES_ALL] = "all" };
+	[KV_QUERIES_WINDOW] = "window", [KV_QUERIES_PART] = "part", [KV_QUERIES_ALL] = "all" };
 #define N_KINDS (sizeof kinds / sizeof *kinds)
+
+static bool
+has_n(enum kv_queries_kind kind)
+{
+	return kind == KV_QUERIES_WINDOW || kind == KV_QUERIES_PART;
+}
+
+/* "NAME:N" */
+static bool
+parse_n(struct kv_queries *q, const char *name, const char *text)
+{
+	const size_t n = strlen(name);
+	char *end;
+
+	if (strncmp(text, name, n) != 0 || text[n] != ':' || text[n + 1] < '0' || text[n + 1] > '9')
+		return false;
+	errno = 0;
+	q->n = strtoul(text + n + 1, &end, 10);
+	return *end == '\0' && errno == 0 && q->n > 0 && q->n <= INT32_MAX;
+}
 
 int
 kv_queries_parse(struct kv_queries *q, const char *text, struct kv_err *e)
 {
-	char *end;
-
-	*q = (struct kv_queries){ 0 };
-	if (strncmp(text, "window:", 7) == 0 && text[7] >= '0' && text[7] <= '9') {
-		errno = 0;
-		*q = (struct kv_queries){ KV_QUERIES_WINDOW, strtoul(text + 7, &end, 10) };
-		if (*end == '\0' && errno == 0 && q->n > 0 && q->n <= INT32_MAX)
+	for (size_t i = 0; i < N_KINDS; i++) {
+		*q = (struct kv_queries){ (enum kv_queries_kind)i, 0 };
+		if (has_n(q->kind) ? parse_n(q, kinds[i], text) : strcmp(text, kinds[i]) == 0)
 			return KV_OK;
 	}
-	for (size_t i = 0; i < N_KINDS; i++)
-		if (i != KV_QUERIES_WINDOW && strcmp(text, kinds[i]) == 0) {
-			*q = (struct kv_queries){ (enum kv_queries_kind)i, 0 };
-			return KV_OK;
-		}
-	return kv_fail(e, KV_EARG, "expected window:N, last, all or none, got '%s'", text);
+	*q = (struct kv_queries){ 0 };
+	return kv_fail(e, KV_EARG, "expected window:N, part:N, last, all or none, got '%s'", text);
 }
 
 const char *
 kv_queries_print(struct kv_queries q, char text[32])
 {
-	if (q.kind == KV_QUERIES_WINDOW)
-		snprintf(text, 32, "window:%zu", q.n);
+	if (has_n(q.kind))
+		snprintf(text, 32, "%s:%zu", kinds[q.kind], q.n);
 	else
 		snprintf(text, 32, "%s", kinds[q.kind]);
 	return text;
@@ -43,7 +56,7 @@ kv_queries_print(struct kv_queries q, char text[32])
 const char *
 kv_queries_region(struct kv_queries q)
 {
-	return kinds[q.kind];
+	return kinds[q.kind == KV_QUERIES_PART ? KV_QUERIES_WINDOW : q.kind];
 }
 
 struct kv_queries
@@ -59,9 +72,16 @@ kv_queries_of(size_t n)
 size_t
 kv_queries_rows(struct kv_queries q, size_t T)
 {
-	const size_t n = q.kind == KV_QUERIES_NONE ? 0 : q.kind == KV_QUERIES_LAST ? 1 : q.n;
+	size_t n = q.n;
 
-	return q.kind == KV_QUERIES_ALL || n > T ? T : n;
+	switch (q.kind) {
+	case KV_QUERIES_NONE: return 0;
+	case KV_QUERIES_LAST: n = 1; break;
+	case KV_QUERIES_WINDOW: break;
+	case KV_QUERIES_PART: n = T / n > 1 ? T / n : 1; break;
+	case KV_QUERIES_ALL: n = T; break;
+	}
+	return n < T ? n : T;
 }
 
 int
@@ -98,13 +118,14 @@ is_of_prompt(const struct kv_tensor *q)
 }
 
 int
-kv_queries_match(const struct kv_tensor *q, size_t W, size_t T, int32_t *pos, struct kv_err *e)
+kv_queries_match(
+    const struct kv_tensor *q, size_t W, size_t T, struct kv_queries want, int32_t *pos, struct kv_err *e)
 {
 	char option[32];
 
 	if (!is_of_prompt(q) || q->shape[1] < W)
 		return kv_fail(e, KV_ESHAPE,
 		    "q does not hold the queries of the last %zu prompt tokens: run kv-prefill with --queries %s", W,
-		    kv_queries_print(kv_queries_of(W), option));
+		    kv_queries_print(want, option));
 	return kv_queries_positions(q, W, T - W, pos, e);
 }

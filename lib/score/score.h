@@ -60,8 +60,10 @@ const char *kv_score_uses(const struct kv_score_method *m, char text[KV_USES_MAX
 
 /* What --queries the method wants with these parameters. */
 struct kv_queries kv_score_queries(const struct kv_score_method *m, const struct kv_params *p);
+/* Does it need what kv-prefill brings with --response alone: keys of tokens behind the prompt? */
+bool kv_score_wants_response(const struct kv_score_method *m);
 
-/* For rows: columns and queries of the usual methods, from kv_param_window. */
+/* For rows: columns and queries of the usual methods, from kv_window(). */
 size_t kv_columns_history(const struct kv_params *p, size_t T); /* T - W, 0 when T <= W */
 size_t kv_columns_none(const struct kv_params *p, size_t T);    /* 0: there is nothing but protection */
 struct kv_queries kv_queries_window(const struct kv_params *p);
@@ -105,6 +107,13 @@ int kv_pooled(struct kv_device *d, const struct kv_score_attrs *a, const float *
 /* The methods: each the only symbol of its file. */
 extern const struct kv_score_method kv_score_snapkv;
 extern const struct kv_score_method kv_score_tova;
+extern const struct kv_score_method kv_score_h2o;
+extern const struct kv_score_method kv_score_observed;
+extern const struct kv_score_method kv_score_nacl;
+extern const struct kv_score_method kv_score_cake;
+extern const struct kv_score_method kv_score_truth;
+extern const struct kv_score_method kv_score_laq;
+extern const struct kv_score_method kv_score_speckv;
 extern const struct kv_score_method kv_score_streaming;
 extern const struct kv_score_method kv_score_knorm;
 extern const struct kv_score_method kv_score_keydiff;

@@ -11,6 +11,13 @@
 const struct kv_score_method *const kv_score_list[] = {
 	&kv_score_snapkv,
 	&kv_score_tova,
+	&kv_score_h2o,
+	&kv_score_observed,
+	&kv_score_nacl,
+	&kv_score_cake,
+	&kv_score_truth,
+	&kv_score_laq,
+	&kv_score_speckv,
 	&kv_score_streaming,
 	&kv_score_knorm,
 	&kv_score_keydiff,
@@ -44,7 +51,7 @@ kv_score_uses(const struct kv_score_method *m, char text[KV_USES_MAX])
 size_t
 kv_columns_history(const struct kv_params *p, size_t T)
 {
-	const size_t W = kv_count(p, &kv_param_window);
+	const size_t W = kv_window(p);
 
 	return T > W ? T - W : 0;
 }
@@ -60,7 +67,7 @@ kv_columns_none(const struct kv_params *p, size_t T)
 struct kv_queries
 kv_queries_window(const struct kv_params *p)
 {
-	return kv_queries_of(kv_count(p, &kv_param_window));
+	return kv_queries_of(kv_window(p));
 }
 
 struct kv_queries
@@ -75,6 +82,12 @@ kv_queries_all(const struct kv_params *p)
 {
 	(void)p;
 	return kv_queries_of(KV_ALL);
+}
+
+bool
+kv_score_wants_response(const struct kv_score_method *m)
+{
+	return m->needs != NULL && strstr(m->needs, "k.response") != NULL;
 }
 
 struct kv_queries
@@ -111,7 +124,7 @@ protection(const struct kv_score_method *m, const struct kv_params *p, size_t T)
 	if (kv_takes(p, &kv_param_recent_share) && !kv_given(p, &kv_param_recent))
 		x.recent_share = kv_number(p, &kv_param_recent_share);
 	else if (recent != KV_UNSET)
-		x.n_recent = capped(recent == KV_WINDOW ? kv_count(p, &kv_param_window) : recent);
+		x.n_recent = capped(recent == KV_WINDOW ? kv_window(p) : recent);
 	if (m->protect != NULL)
 		m->protect(p, T, &x);
 	return x;

@@ -18,7 +18,7 @@ cache() {
 	fails 2 "try 'kv-prefill --help'" kv-prefill --bogus
 	fails 2 'no prompt: give -p' kv-prefill
 	fails 2 "unexpected 'x'" kv-prefill -p a x
-	fails 2 "expected window:N, last, all or none, got 'window:0'" kv-prefill -p a --queries window:0
+	fails 2 "expected window:N, part:N, last, all or none, got 'window:0'" kv-prefill -p a --queries window:0
 	fails 2 'expected one of f16\|bf16\|f32' kv-prefill -p a --dtype f8
 	fails 2 "unknown METHOD 'nosuch'.*snapkv" kv-prefill -p a --for nosuch
 	fails 2 'system is for --chat' kv-prefill -p a --system b

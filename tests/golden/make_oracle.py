@@ -5,8 +5,7 @@
     make_oracle.py FIXTURES OUT
 
 FIXTURES: the folder that the reference's make_fixtures.py writes (NAME.json, NAME.npz).  OUT: tests/golden/oracle.
-Kept: the records of METHODS and of the uniform budgets, the quantities, the arrays they name, of q only the rows that
-METHODS read.
+Kept: the records of METHODS and of the uniform budgets, the quantities, the arrays they name.
 Nothing is computed here: numbers and kept sets are the reference's own.  Needs numpy.
 """
 import glob
@@ -18,7 +17,15 @@ import zipfile
 
 import numpy as np
 
-METHODS = ("snapkv", "tova", "coverage")
+# The records of these methods, and the inputs they need.
+METHODS = {
+    "snapkv": ("q", "k"), "tova": ("q", "k"), "h2o": ("q", "k"), "observed": ("q", "k"), "nacl_top": ("q", "k"), "cake": ("q", "k"),
+    "ground_truth": ("k", "q_resp", "k_resp"), "laq": ("k", "q_draft"), "laq++": ("q", "k", "q_draft"),
+    "speckv": ("q", "k", "q_draft", "k_draft"),
+    "streaming": (), "knorm": ("k",), "keydiff": ("k",), "random": (),
+    "coverage": (),
+}
+LONG = 250  # prompts this long leave their large kept sets behind, which are most of the bytes
 BUDGETS = ("uniform",)
 
 
@@ -45,10 +52,15 @@ def load(folder, name):
 
 def cut_score(meta, arrays):
     meta["results"] = [r for r in meta["results"] if r["method"] in METHODS]
-    out = {"q": arrays["q"][:, -min(meta["W"], meta["S"]):], "k": arrays["k"]}
+    out = {}
     for r in meta["results"]:
-        for key in (r["raw"], r.get("pooled", r["raw"])):
+        for key in METHODS[r["method"]]:
             out[key] = arrays[key]
+        if "raw" in r:
+            for key in (r["raw"], r.get("pooled", r["raw"])):
+                out[key] = arrays[key]
+        if meta["S"] >= LONG and "select" in r:
+            r["select"] = [x for x in r["select"] if x["C"] <= meta["S"] // 3]
     return out
 
 

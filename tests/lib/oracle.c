@@ -100,16 +100,17 @@ read_npz(struct oracle *o, const unsigned char *p, size_t n, const char *path)
 void
 oracle_open(struct oracle *o, const char *name)
 {
+	const char *folder = getenv("KV_ORACLE") != NULL ? getenv("KV_ORACLE") : FOLDER;
 	unsigned char *bytes;
 	char path[256];
 	json_error_t why;
 	size_t n;
 
 	*o = (struct oracle){ 0 };
-	snprintf(path, sizeof path, FOLDER "/%s.json", name);
+	snprintf(path, sizeof path, "%s/%s.json", folder, name);
 	if ((o->meta = json_load_file(path, 0, &why)) == NULL)
 		die("%s: %s (tests run in the repository's root)", path, why.text);
-	snprintf(path, sizeof path, FOLDER "/%s.npz", name);
+	snprintf(path, sizeof path, "%s/%s.npz", folder, name);
 	if ((bytes = slurp(path, &n)) != NULL)
 		read_npz(o, bytes, n, path);
 	free(bytes);

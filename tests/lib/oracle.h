@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Reading tests/golden/oracle: the reference implementation's inputs, scores, budgets and kept sets.
+ * $KV_ORACLE names another folder: the reference's own fixtures, of which these are a cut.
  * What is missing or malformed ends the test program with a message: golden files are part of the tree.
  */
 #ifndef ORACLE_H

@@ -31,6 +31,7 @@ score_layer_init(struct score_layer *x, struct kv_device *d, size_t Hq, size_t H
     const float *q, size_t n_q, const float *k)
 {
 	const size_t q_shape[] = { Hq, n_q, D }, k_shape[] = { Hkv, T, D };
+	json_t *positions = json_array();
 
 	*x = (struct score_layer){
 		.cfg = { .L = 1, .Hq = Hq, .Hkv = Hkv, .D = D, .scale = scale },
@@ -38,10 +39,28 @@ score_layer_init(struct score_layer *x, struct kv_device *d, size_t Hq, size_t H
 	};
 	x->step.seq = &x->seq;
 	x->in = (struct kv_layer){ .device = d, .cfg = &x->cfg, .step = &x->step, .T = T };
+	for (size_t i = 0; i < n_q; i++)
+		json_array_append_new(positions, json_integer((json_int_t)(T - n_q + i)));
 	score_layer_put(x, "k", KVK_F32, "kv_head token dim", k_shape, k, NULL);
 	if (q != NULL)
 		score_layer_put(x, "q", KVK_F32, "head query dim", q_shape, q,
-		    json_pack("{s:s, s:I}", "region", "window", "first_position", (json_int_t)(T - n_q)));
+		    json_pack("{s:s, s:O}", "region", "window", "positions", positions));
+	json_decref(positions);
+}
+
+void
+score_response(struct score_layer *x, const float *q, const float *k, size_t n)
+{
+	const size_t q_shape[] = { x->cfg.Hq, n, x->cfg.D }, k_shape[] = { x->cfg.Hkv, n, x->cfg.D };
+	json_t *positions = json_array();
+
+	for (size_t i = 0; i < n; i++)
+		json_array_append_new(positions, json_integer((json_int_t)(x->in.T + i)));
+	score_layer_put(x, "q.response", KVK_F32, "head query dim", q_shape, q,
+	    json_pack("{s:s, s:O}", "region", "response", "positions", positions));
+	if (k != NULL)
+		score_layer_put(x, "k.response", KVK_F32, "kv_head token dim", k_shape, k, NULL);
+	json_decref(positions);
 }
 
 void
@@ -105,12 +124,12 @@ check_kept(struct kv_device *d, const struct kv_score_attrs *a, const float *raw
 	size_t i, *offset = calloc(Hkv + 1, sizeof *offset), count = 0;
 	const json_t *row;
 
-	json_array_foreach (select, i, row) {
+	json_array_foreach(select, i, row)
+	{
 		size_t C = oracle_size(row, "C"), B = C < T ? C : T;
 		struct kv_protection protect = a->protect;
-		struct kv_selection job = {
-			.H = Hkv, .n = n, .T = T, .raw = raw, .score = a, .tie = KV_TIE_POSITION, .offset = offset
-		};
+		struct kv_selection job = { .H = Hkv, .n = n, .T = T, .raw = raw, .score = a, .tie = KV_TIE_POSITION,
+			.offset = offset };
 		struct kv_err e = { 0 };
 
 		kv_protection_resolve(&protect, C);
@@ -129,64 +148,147 @@ check_kept(struct kv_device *d, const struct kv_score_attrs *a, const float *raw
 	return count;
 }
 
+/* A record's name where the method has another one here, what stands behind the prompt, and what else the reference did. */
+static const struct kind {
+	const char *record, *method;
+	const char *q, *k;       /* arrays that are q.response and k.response; NULL: none */
+	const char *name, *text; /* a further option */
+	bool pooled;             /* raw is pooled already */
+} kinds[] = {
+	{ "ground_truth", "truth", "q_resp", "k_resp", NULL, NULL, false },
+	{ "laq", "laq", "q_draft", NULL, NULL, NULL, false },
+	{ "laq++", "laq", "q_draft", NULL, NULL, NULL, false },
+	{ "speckv", "speckv", "q_draft", "k_draft", NULL, NULL, false },
+	{ "nacl_top", "nacl", NULL, NULL, "recent", "window", false },
+	{ "cake", "cake", NULL, NULL, NULL, NULL, true },
+};
+
+/* A row for every record; of those not in the table just the name. */
+static struct kind
+kind_of(const json_t *record)
+{
+	const char *name = oracle_text(record, "method");
+
+	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+		if (strcmp(kinds[i].record, name) == 0)
+			return kinds[i];
+	return (struct kind){ .record = name, .method = name };
+}
+
+static void
+set_option(struct kv_params *p, const char *name, const char *text)
+{
+	struct kv_err e = { 0 };
+
+	if (kv_params_set(p, name, text, &e) < 0)
+		fail_msg("%s", e.text);
+}
+
 /* The record's parameters as options, as far as the method takes them. */
 static void
-options_of(struct kv_params *p, const char *method, const json_t *record)
+options_of(struct kv_params *p, const struct kind *kind, const json_t *record)
 {
 	static const char *const names[][2] = { { "pool", "pool" }, { "gqa", "gqa" }, { "window", "window" },
-		{ "kernel", "pool-width" }, { "rows", "rows" }, { "n_sink", "sink" } };
+		{ "kernel", "pool-width" }, { "rows", "rows" }, { "n_sink", "sink" }, { "n_recent", "recent" },
+		{ "W2", "window" }, { "n_proxy", "window" }, { "reduce", "reduce" }, { "gamma", "gamma" } };
 	const json_t *given = json_object_get(record, "params"), *x;
 	struct kv_err e = { 0 };
 	char number[32];
 
-	kv_params_init(p, &kv_score_find(method)->about);
+	kv_params_init(p, &kv_score_find(kind->method)->about);
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		struct kv_params quiet = *p;
 
 		if ((x = json_object_get(given, names[i][0])) == NULL || !kv_params_given(&quiet, names[i][1]) ||
 		    (strcmp(names[i][0], "kernel") == 0 && kv_pool(p) == KVK_POOL_NONE))
 			continue;
-		snprintf(number, sizeof number, "%lld", (long long)json_integer_value(x));
-		if (kv_params_set(p, names[i][1], json_is_string(x) ? json_string_value(x) : number, &e) < 0)
-			fail_msg("%s", e.text);
+		snprintf(number, sizeof number, "%.17g", json_number_value(x));
+		set_option(p, names[i][1], json_is_string(x) ? json_string_value(x) : number);
 	}
+	if (kind->name != NULL)
+		set_option(p, kind->name, kind->text);
 	if (kv_params_check(p, &e) < 0)
 		fail_msg("%s", e.text);
+}
+
+static void
+layer_of(struct score_layer *x, struct kv_device *d, const struct oracle *o, const struct kind *kind)
+{
+	const struct oracle_array *q = oracle_array(o, "q"), *k = oracle_array(o, "k");
+	const size_t D = k->shape[2];
+
+	score_layer_init(x, d, q->shape[0], k->shape[0], k->shape[1], D, 1.0f / sqrtf((float)D), q->data, q->shape[1],
+	    k->data);
+	if (kind->q != NULL)
+		score_response(x, oracle_array(o, kind->q)->data,
+		    kind->k != NULL ? oracle_array(o, kind->k)->data : NULL, oracle_array(o, kind->q)->shape[1]);
+}
+
+static void
+check_attributes(const struct kv_tensor *score, const struct kv_score_attrs *a, const json_t *record)
+{
+	const json_t *preference = json_object_get(json_object_get(record, "params"), "preference");
+	const double want = json_number_value(preference);
+	const double got = json_number_value(json_object_get(score->attrs, "preference"));
+
+	assert_true((a->protect.n_sink < a->n_tokens ? a->protect.n_sink : a->n_tokens) ==
+		    oracle_size(record, "n_sink"));
+	if (a->protect.recent_share < 0)
+		assert_int_equal(a->protect.n_recent < a->n_tokens ? a->protect.n_recent : a->n_tokens,
+		    oracle_size(record, "n_recent"));
+	if (preference != NULL && !(fabs(got - want) <= 1e-7 + 2e-5 * want))
+		fail_msg("preference %.9g, expected %.9g", got, want);
+}
+
+/* The reference's scores and our own, as ranked and as kept. */
+static size_t
+compare(struct kv_device *d, const struct kv_tensor *score, const struct oracle *o, const struct kind *kind,
+    const json_t *record, const char *where)
+{
+	const struct oracle_array *raw = oracle_array(o, oracle_text(record, "raw")),
+				  *pooled = oracle_array(o, oracle_text(record, "pooled"));
+	const size_t Hkv = raw->shape[0], n = raw->shape[1];
+	const json_t *select = json_object_get(record, "select");
+	float *ranks = malloc(Hkv * n * sizeof *ranks + 1);
+	struct kv_score_attrs a, theirs;
+	struct kv_err e = { 0 };
+	size_t count;
+
+	assert_int_equal(kv_score_attrs_from_json(&a, score->attrs, &e), KV_OK);
+	check_attributes(score, &a, record);
+	theirs = a;
+	if (kind->pooled)
+		theirs.pool = KVK_POOL_NONE;
+	else
+		assert_scores_near(score->data, raw->data, Hkv * n, where);
+	assert_int_equal(kv_pooled(d, &theirs, raw->data, Hkv, n, ranks, &e), KV_OK);
+	assert_scores_near(ranks, pooled->data, Hkv * n, where);
+	assert_int_equal(kv_pooled(d, &a, score->data, Hkv, n, ranks, &e), KV_OK);
+	assert_scores_near(ranks, pooled->data, Hkv * n, where);
+	count = check_kept(d, &theirs, raw->data, Hkv, n, a.n_tokens, select, where);
+	count += check_kept(d, &a, score->data, Hkv, n, a.n_tokens, select, where);
+	free(ranks);
+	return count;
 }
 
 static size_t
 check_record(struct kv_device *d, const struct oracle *o, const json_t *record)
 {
-	const struct oracle_array *q = oracle_array(o, "q"), *k = oracle_array(o, "k");
-	const struct oracle_array *raw = oracle_array(o, oracle_text(record, "raw")),
-				  *pooled = oracle_array(o, oracle_text(record, "pooled"));
-	const size_t Hkv = k->shape[0], T = k->shape[1], D = k->shape[2], n = raw->shape[1];
-	const json_t *select = json_object_get(record, "select");
-	float *ranks = malloc(Hkv * n * sizeof *ranks + 1);
+	const struct kind kind = kind_of(record);
+	const struct oracle_array *raw = oracle_array(o, oracle_text(record, "raw"));
 	const struct kv_tensor *score;
-	struct kv_params p;
-	struct kv_score_attrs a;
 	struct score_layer x;
-	struct kv_err e = { 0 };
+	struct kv_params p;
 	char where[128];
 	size_t count;
 
 	snprintf(where, sizeof where, "%s %s", oracle_text(o->meta, "name"), oracle_text(record, "raw"));
-	options_of(&p, oracle_text(record, "method"), record);
-	score_layer_init(&x, d, q->shape[0], Hkv, T, D, 1.0f / sqrtf((float)D), q->data, q->shape[1], k->data);
+	options_of(&p, &kind, record);
+	layer_of(&x, d, o, &kind);
 	score = score_run(&x, &p);
-	assert_int_equal(score->shape[0], Hkv);
-	assert_int_equal(score->shape[1], n);
-	assert_scores_near(score->data, raw->data, Hkv * n, where);
-	assert_int_equal(kv_score_attrs_from_json(&a, score->attrs, &e), KV_OK);
-	assert_int_equal(a.protect.n_sink, oracle_size(record, "n_sink"));
-	if (a.protect.recent_share < 0)
-		assert_int_equal(a.protect.n_recent < T ? a.protect.n_recent : T, oracle_size(record, "n_recent"));
-	assert_int_equal(kv_pooled(d, &a, raw->data, Hkv, n, ranks, &e), KV_OK);
-	assert_scores_near(ranks, pooled->data, Hkv * n, where);
-	count = check_kept(d, &a, raw->data, Hkv, n, T, select, where);
-	count += check_kept(d, &a, score->data, Hkv, n, T, select, where);
-	free(ranks);
+	assert_int_equal(score->shape[0], raw->shape[0]);
+	assert_int_equal(score->shape[1], raw->shape[1]);
+	count = compare(d, score, o, &kind, record, where);
 	score_layer_fini(&x);
 	return count;
 }
@@ -201,9 +303,8 @@ score_oracle(struct kv_device *d, const char *method)
 		struct oracle o;
 
 		oracle_open(&o, *name);
-		json_array_foreach (oracle_results(&o), i, record)
-			if (strcmp(oracle_text(record, "method"), method) == 0)
-				count += check_record(d, &o, record);
+		json_array_foreach(oracle_results(&o), i, record) if (strcmp(kind_of(record).method, method) == 0)
+		    count += check_record(d, &o, record);
 		oracle_fini(&o);
 	}
 	return count;

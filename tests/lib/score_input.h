@@ -26,6 +26,9 @@ struct kv_tensor *score_layer_tensor(struct score_layer *x, const char *name);
 void score_layer_put(struct score_layer *x, const char *name, enum kvk_type type, const char *axes, const size_t *shape,
     const void *data, json_t *attrs);
 
+/* q.response [Hq][n][D] and, unless it is NULL, k.response [Hkv][n][D], behind the prompt. */
+void score_response(struct score_layer *x, const float *q, const float *k, size_t n);
+
 /* The defaults of a method with some of its options: pairs of name and text, ended by NULL ("window", "16", NULL). */
 void score_params(struct kv_params *p, const char *method, ...);
 
@@ -34,8 +37,8 @@ const struct kv_tensor *score_run(struct score_layer *x, const struct kv_params 
 
 /* Every record of `method` in every case of the oracle: own scores against the reference's within the tolerance,
  * attributes, and kept sets from both.  Returns the number of kept sets compared; a difference ends the test.
- * For methods whose record has the parameters window, kernel, pool, gqa, rows, n_sink where they take the option, and
- * that need q and k alone. */
+ * The record's parameters become options where the method takes them; the layer has q, k and what stands behind the
+ * prompt.  A method whose record has another name, or that needs more, has a row in `kinds` (score_input.c). */
 size_t score_oracle(struct kv_device *d, const char *method);
 
 /* |x - y| <= 1e-7 + 2e-5 max(|x|, |y|) for all n. */
