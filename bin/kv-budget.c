@@ -32,16 +32,25 @@ static const struct kv_tool tool = {
 	.methods = methods,
 };
 
+/* Heads of all layers and sequences that the method's tally lists. */
+static struct {
+	const char *name; /* attribute; NULL: none */
+	size_t listed, heads;
+} tally;
+
 /* What was decided, with what the method has to say about it. */
 static void
 tell(const struct kv_layer *l)
 {
 	const struct kv_tensor *budget = kv_step_find(l->step, "budget");
+	const json_t *list = tally.name != NULL ? json_object_get(budget->attrs, tally.name) : NULL;
 	char *text = kv_common.verbose ? json_dumps(budget->attrs, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
 
 	if (text != NULL)
 		kv_note("sequence %zu, layer %d: %s", l->step->seq->number, l->layer, text);
 	free(text);
+	tally.listed += json_array_size(list);
+	tally.heads += list != NULL ? budget->shape[0] : 0;
 }
 
 static int
@@ -61,6 +70,7 @@ main(int argc, char **argv)
 	struct kv_filter f = { .run = allot, .ctx = &x };
 	const struct kv_budget_method *m;
 	char uses[KV_USES_MAX];
+	int rc;
 
 	kv_options(argc, argv, &tool);
 	m = kv_budget_find(kv_common.params.method->name);
@@ -73,5 +83,10 @@ main(int argc, char **argv)
 	x.grant = (struct kv_grant){ entries, ratio == NO_RATIO ? 0 : ratio };
 	f.uses = kv_budget_uses(m, uses);
 	f.hold = kv_budget_needs_all(&x);
-	return kv_filter(argv + 2, &f);
+	tally.name = m->tally;
+	rc = kv_filter(argv + 2, &f);
+	if (kv_common.verbose && tally.heads > 0)
+		kv_note("%s: %zu of %zu heads (%.2f %%)", tally.name, tally.listed, tally.heads,
+		    100.0 * (double)tally.listed / (double)tally.heads);
+	return rc;
 }

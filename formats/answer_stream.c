@@ -44,7 +44,7 @@ write_queries(struct kv_answers *a, size_t layer, size_t first, struct kv_err *e
 	for (size_t i = 0; i < rows; i++)
 		for (size_t h = 0; h < Hq; h++)
 			memcpy((float *)t.owned + (h * rows + i) * D, from + (i * Hq + h) * D, D * sizeof *from);
-	if ((t.attrs = kv_query_attrs("response", first, rows)) == NULL)
+	if ((t.attrs = kv_row_attrs(NULL, first)) == NULL)
 		rc = kv_no_memory(e, rows);
 	else
 		rc = kv_writer_tensor(a->o.writer, &t, e);
@@ -57,7 +57,7 @@ write_logits(struct kv_answers *a, struct kv_err *e)
 {
 	struct kv_tensor t = { 0 };
 	int rc = kv_tensor_init(
-	    &t, "logits.response", KV_NO_LAYER, KVK_F32, "token vocab", (size_t[]){ a->ids.n, a->o.cfg->vocab }, e);
+	    &t, "logits.response", KV_NO_LAYER, KVK_F32, "row vocab", (size_t[]){ a->ids.n, a->o.cfg->vocab }, e);
 
 	t.data = a->logits.data;
 	if (rc == KV_OK)

@@ -14,6 +14,8 @@ struct part {
 };
 
 enum { Q, Q_BEHIND, K, K_BEHIND, V, N_PARTS };
+static const char *const axes[N_PARTS] = { "head query dim", "head query dim", "kv_head token dim", "kv_head row dim",
+	"kv_head token dim" };
 
 struct kv_emit {
 	struct kv_emit_options o;
@@ -21,16 +23,11 @@ struct kv_emit {
 };
 
 json_t *
-kv_query_attrs(const char *region, size_t first, size_t n)
+kv_row_attrs(const char *region, size_t first)
 {
-	json_t *positions = json_array();
-
-	for (size_t i = 0; i < n; i++)
-		if (json_array_append_new(positions, json_integer((json_int_t)(first + i))) < 0) {
-			json_decref(positions);
-			return NULL;
-		}
-	return json_pack("{s:s, s:o}", "region", region, "positions", positions);
+	if (region == NULL)
+		return json_pack("{s:I}", "first_position", (json_int_t)first);
+	return json_pack("{s:s, s:I}", "region", region, "first_position", (json_int_t)first);
 }
 
 static int
@@ -47,13 +44,14 @@ open_part(struct kv_emit *x, struct part *p, const char *name, const char *suffi
 	return p->host != NULL ? KV_OK : KV_EMEM;
 }
 
+/* The same, and its rows say that they stand at `first` and behind. */
 static int
-open_queries(
-    struct kv_emit *x, struct part *p, const char *suffix, const char *region, size_t first, size_t n, struct kv_err *e)
+open_rows(struct kv_emit *x, struct part *p, const char *name, const char *suffix, enum kvk_type type, size_t H,
+    const char *region, size_t first, size_t n, struct kv_err *e)
 {
-	int rc = open_part(x, p, "q", suffix, KVK_F32, x->o.cfg->Hq, n, e);
+	int rc = open_part(x, p, name, suffix, type, H, n, e);
 
-	if (rc == KV_OK && (p->attrs = kv_query_attrs(region, first, n)) == NULL)
+	if (rc == KV_OK && (p->attrs = kv_row_attrs(region, first)) == NULL)
 		rc = kv_no_memory(e, n);
 	return rc;
 }
@@ -62,18 +60,19 @@ static int
 open_parts(struct kv_emit *x, size_t T, size_t n_behind, struct kv_err *e)
 {
 	const struct kv_emit_options *o = &x->o;
-	size_t window = o->window < T ? o->window : T;
+	const size_t window = o->window < T ? o->window : T, Hq = o->cfg->Hq, Hkv = o->cfg->Hkv;
 	int rc;
 
-	if ((rc = open_part(x, &x->part[K], "k", "", o->type, o->cfg->Hkv, T, e)) < 0 ||
-	    (rc = open_part(x, &x->part[V], "v", "", o->type, o->cfg->Hkv, T, e)) < 0)
+	if ((rc = open_part(x, &x->part[K], "k", "", o->type, Hkv, T, e)) < 0 ||
+	    (rc = open_part(x, &x->part[V], "v", "", o->type, Hkv, T, e)) < 0)
 		return rc;
-	if (o->region != NULL && (rc = open_queries(x, &x->part[Q], "", o->region, T - window, window, e)) < 0)
+	if (o->region != NULL &&
+	    (rc = open_rows(x, &x->part[Q], "q", "", KVK_F32, Hq, o->region, T - window, window, e)) < 0)
 		return rc;
 	if (o->behind == NULL)
 		return KV_OK;
-	rc = open_queries(x, &x->part[Q_BEHIND], o->behind, o->behind, T, n_behind, e);
-	return rc == KV_OK ? open_part(x, &x->part[K_BEHIND], "k", o->behind, o->type, o->cfg->Hkv, n_behind, e) : rc;
+	rc = open_rows(x, &x->part[Q_BEHIND], "q", o->behind, KVK_F32, Hq, NULL, T, n_behind, e);
+	return rc < 0 ? rc : open_rows(x, &x->part[K_BEHIND], "k", o->behind, o->type, Hkv, NULL, T, n_behind, e);
 }
 
 int
@@ -117,8 +116,7 @@ emit(struct kv_emit *x, size_t layer, struct part *p, const float *from, size_t 
 		return KV_OK;
 	if ((rc = kv_device_get_rows(x->o.device, p->host, p->type, from, p->H, stride, p->n, x->o.cfg->D, e)) < 0)
 		return rc;
-	rc = kv_tensor_init(
-	    &t, p->name, (int)layer, p->type, p->name[0] == 'q' ? "head query dim" : "kv_head token dim", shape, e);
+	rc = kv_tensor_init(&t, p->name, (int)layer, p->type, axes[p - x->part], shape, e);
 	if (rc == KV_OK) {
 		t.data = p->host;
 		t.attrs = json_incref(p->attrs);

@@ -29,7 +29,8 @@ void kv_emit_free(struct kv_emit *x);
 /* One layer, as kv_prefill() shows it, and its layer end. */
 int kv_emit_layer(struct kv_emit *x, const struct kv_layer_view *view, struct kv_err *e);
 
-/* The attributes of queries: {region, positions first .. first + n - 1}; NULL: no memory. */
-json_t *kv_query_attrs(const char *region, size_t first, size_t n);
+/* The attributes of rows at positions first, first + 1, ..: {region, first_position}.  region: of `q` alone, else NULL.
+ * NULL: no memory. */
+json_t *kv_row_attrs(const char *region, size_t first);
 
 #endif

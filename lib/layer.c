@@ -13,9 +13,9 @@ static const struct {
 	{ "v", "the values", "kv_head token dim", "GTD", "kv-prefill writes them, do not drop them on the way" },
 	{ "q", "queries", "head query dim", "H*D", "run kv-prefill with --queries" },
 	{ "q.response", "queries of a response", "head query dim", "H*D", "run kv-prefill with --response" },
-	{ "k.response", "keys of a response", "kv_head token dim", "G*D", "run kv-prefill with --response" },
+	{ "k.response", "keys of a response", "kv_head row dim", "G*D", "run kv-prefill with --response" },
 	{ "q.lookahead", "lookahead queries", "head query dim", "H*D", "run kv-prefill with --lookahead" },
-	{ "k.lookahead", "lookahead keys", "kv_head token dim", "G*D", "run kv-prefill with --lookahead" },
+	{ "k.lookahead", "lookahead keys", "kv_head row dim", "G*D", "run kv-prefill with --lookahead" },
 	{ "score", "scores", NULL, NULL, "put kv-score METHOD before it" },
 	{ "budget", "budgets", NULL, NULL, "put kv-budget METHOD -b ENTRIES before it" },
 };
@@ -54,8 +54,8 @@ missing(const char *who, const char *name, size_t i, const struct kv_queries *qu
 	if (strcmp(name, "q") == 0 && queries != NULL)
 		return kv_fail(e, KV_ESHAPE, "%s needs %s (tensor %s): %s %s", who, known[i].what, name,
 		    known[i].brings, kv_queries_print(*queries, which));
-	return kv_fail(e, KV_ESHAPE, "%s needs %s (tensor %s): %s, or give the file that has them as a further FILE", who,
-	    known[i].what, name, known[i].brings);
+	return kv_fail(e, KV_ESHAPE, "%s needs %s (tensor %s): %s, or give the file that has them as a further FILE",
+	    who, known[i].what, name, known[i].brings);
 }
 
 int
@@ -75,8 +75,8 @@ kv_layer_need(const struct kv_layer *l, const char *who, const char *name, const
 }
 
 int
-kv_layer_needs(const struct kv_layer *l, const char *who, const char *names, const struct kv_queries *queries,
-    struct kv_err *e)
+kv_layer_needs(
+    const struct kv_layer *l, const char *who, const char *names, const struct kv_queries *queries, struct kv_err *e)
 {
 	const struct kv_tensor *t;
 	char name[KV_NAME_MAX];
@@ -126,6 +126,6 @@ kv_rows_copy(const struct kv_tensor *x, size_t from, size_t n, void *y, size_t a
 	const size_t row = x->shape[2] * kvk_types[x->type].bytes;
 
 	for (size_t h = 0; n > 0 && h < x->shape[0]; h++)
-		memcpy((char *)y + (h * room + at) * row, (const char *)x->data + (h * x->shape[1] + from) * row,
-		    n * row);
+		memcpy(
+		    (char *)y + (h * room + at) * row, (const char *)x->data + (h * x->shape[1] + from) * row, n * row);
 }

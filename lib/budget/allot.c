@@ -134,6 +134,7 @@ read_grant(struct allotment *a, const struct kv_grant *g, bool free_total, struc
 	if (a->l.score != NULL && v.H != a->l.H)
 		return kv_fail(e, KV_ESHAPE, "budget: %zu heads, but the scores have %zu", v.H, a->l.H);
 	a->l.H = v.H;
+	a->l.given = v.B;
 	a->l.n_sink = v.n_sink;
 	a->l.n_recent = v.n_recent;
 	for (size_t h = 0; h < v.H; h++)
@@ -186,6 +187,12 @@ hand_out(size_t rest, size_t *b, const size_t *most, size_t n)
 	}
 }
 
+static bool
+is_inexact(const struct kv_budgeting *x)
+{
+	return method(x)->inexact != NULL && method(x)->inexact(x->p);
+}
+
 static int
 overspent(const struct kv_budgeting *x, const char *what, size_t sum, size_t most, struct kv_err *e)
 {
@@ -198,7 +205,7 @@ static struct kv_budget_prompt
 see_prompt(const struct allotment *a, const struct kv_budget_layer *layer, size_t n, size_t *total)
 {
 	struct kv_budget_prompt all = {
-		.L = a->l.L, .H = a->l.H, .T = a->l.at->T, .layer = n == a->l.L ? layer : NULL
+		.cfg = a->l.at->cfg, .L = a->l.L, .H = a->l.H, .T = a->l.at->T, .layer = n == a->l.L ? layer : NULL
 	};
 	size_t sum = 0, fixed = 0;
 
@@ -233,11 +240,11 @@ allot_layers(const struct kv_budgeting *x, struct allotment *a, const struct kv_
 		t[i] = H * (base_l[i] < room ? base_l[i] : room);
 		spent += t[i];
 	}
-	if (spent > total) {
+	if (spent > total && !is_inexact(x)) {
 		rc = overspent(x, "layers", spent, total, e);
 		goto done;
 	}
-	if (sum == L * all->base)
+	if (sum == L * all->base && !is_inexact(x))
 		hand_out(total - spent, t, most, L);
 	for (size_t i = 0; i < n; i++) {
 		a[i].total = t[a[i].l.i];
@@ -264,11 +271,11 @@ allot_all(const struct kv_budgeting *x, struct allotment *a, const struct kv_bud
 		b[i] = b[i] < most[i] ? b[i] : most[i];
 		sum += b[i];
 	}
-	if (sum > total) {
+	if (sum > total && !is_inexact(x)) {
 		rc = overspent(x, "heads of all layers", sum, total, e);
 		goto done;
 	}
-	if (sum == L * H * all->base)
+	if (sum == L * H * all->base && !is_inexact(x))
 		hand_out(total - sum, b, most, L * H);
 	for (size_t i = 0; i < n; i++)
 		for (size_t h = 0; h < H; h++)
@@ -305,10 +312,10 @@ allot_heads(const struct kv_budgeting *x, struct allotment *a, struct kv_err *e)
 			a->B[h] = a->B[h] < room ? a->B[h] : room;
 			sum += a->B[h];
 		}
-		if (sum == H * a->l.base)
+		if (sum == H * a->l.base && !is_inexact(x))
 			hand_out(a->total - sum, a->B, most, H);
 		free(most);
-		if (sum > H * a->l.base)
+		if (sum > H * a->l.base && !is_inexact(x))
 			return overspent(x, "heads", sum, H * a->l.base, e);
 	}
 	for (size_t h = 0; h < H; h++)
@@ -325,7 +332,7 @@ allot_sets(const struct kv_budgeting *x, struct allotment *a, struct kv_err *e)
 	size_t sum = 0, beyond = 0;
 	int rc;
 
-	if (!m->free_total && (a->sum <= H * a->fixed || a->sum >= H * T)) {
+	if (!m->free_total && a->l.given == NULL && (a->sum <= H * a->fixed || a->sum >= H * T)) {
 		kv_spread(a->sum, H, a->B);
 		return KV_OK;
 	}

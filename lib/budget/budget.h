@@ -35,6 +35,7 @@ struct kv_budget_layer {
 	size_t n_sink, n_recent;   /* protected, may exceed T */
 	size_t room;               /* candidates of one head: positions n_sink .. n_sink + room - 1 */
 	size_t base;               /* history entries per head to spend */
+	const int32_t *given;      /* [H] earlier budgets that are being spent, may exceed T; NULL: the user granted */
 	/* Scores of the candidates alone [H][room], -inf where there is none; NULL when the stream has no scores. */
 	const float *raw;
 	const struct kv_score_attrs *score; /* NULL with raw */
@@ -46,6 +47,7 @@ int kv_budget_pooled(const struct kv_budget_layer *l, float *pooled, struct kv_e
 
 /* All layers of a prompt. */
 struct kv_budget_prompt {
+	const struct kv_config *cfg;
 	size_t L, H, T;
 	size_t room; /* the largest of any layer */
 	size_t base; /* history entries per head to spend, on average over layers */
@@ -58,6 +60,10 @@ struct kv_budget_method {
 	const char *looks; /* others that it may look for (lib/names.h), score, budget and protect aside; NULL: none */
 	bool all_layers;   /* needs layer[] of struct kv_budget_prompt: all layers are held in memory (K and V on disk) */
 	bool free_total;   /* sets() says how much is kept: the user grants nothing */
+
+	const char *tally; /* attribute that lists some heads: kv-budget --verbose tells their share of all; NULL: none */
+	/* Optional: true where sums may exceed what was granted, as public code does; nothing is checked or mended then. */
+	bool (*inexact)(const struct kv_params *p);
 
 	/* The first two may be combined; each NULL means even shares. */
 
@@ -73,7 +79,8 @@ struct kv_budget_method {
 
 	/* Instead of these: keep [H][T] (zeros before), non-zero bytes where an entry stays whatever its score, and B [H],
 	 * entries in all, at least as many.  What B has beyond keep goes to the protected and the best scores; with nothing
-	 * beyond, keep is exactly what stays.  Sum of B: H * (base + protected) at most, unless free_total. */
+	 * beyond, keep is exactly what stays.  Sum of B: H * (base + protected) at most, or that of what is given, unless
+	 * free_total.  Called only when 0 < base < room, or with something given. */
 	int (*sets)(
 	    const struct kv_budget_layer *l, const struct kv_params *p, uint8_t *keep, size_t *B, struct kv_err *e);
 };
@@ -121,7 +128,20 @@ void kv_spread(size_t total, size_t n, size_t *b);
  * is total.  num / den must not sum to more than total, nor to n or more below it.  Fails: KV_EMEM. */
 int kv_apportion(const uint64_t *num, uint64_t den, size_t n, size_t total, size_t *q, struct kv_err *e);
 
+/* The best of s [n] by METHODS 1.4: falling s, then falling tie [n] if there is one, then rising index; NaN ranks as -inf.
+ * taken [n]: non-zero does not compete; becomes 1 for the k best of the others (all of them if there are fewer).
+ * Time: linear in n.  Fails: KV_EMEM. */
+int kv_best(const double *s, const float *tie, size_t n, size_t k, uint8_t *taken, struct kv_err *e);
+
 /* The methods: each the only symbol of its file. */
+extern const struct kv_budget_method kv_budget_adakv;
+extern const struct kv_budget_method kv_budget_cake;
+extern const struct kv_budget_method kv_budget_champion;
+extern const struct kv_budget_method kv_budget_duo;
+extern const struct kv_budget_method kv_budget_fastgen;
+extern const struct kv_budget_method kv_budget_headkv;
+extern const struct kv_budget_method kv_budget_nacl;
+extern const struct kv_budget_method kv_budget_pyramid;
 extern const struct kv_budget_method kv_budget_uniform;
 
 #endif

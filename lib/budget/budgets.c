@@ -10,6 +10,14 @@
 
 const struct kv_budget_method *const kv_budget_list[] = {
 	&kv_budget_uniform,
+	&kv_budget_pyramid,
+	&kv_budget_adakv,
+	&kv_budget_champion,
+	&kv_budget_headkv,
+	&kv_budget_cake,
+	&kv_budget_nacl,
+	&kv_budget_fastgen,
+	&kv_budget_duo,
 	NULL,
 };
 

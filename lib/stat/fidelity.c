@@ -19,7 +19,7 @@ read_rows(const struct kv_stat_view *v, struct rows *r, struct kv_err *e)
 
 	if (v->logits == NULL || v->response == NULL)
 		return kv_stat_lacks(v, "logits.response", "kv-decode -o FILE writes it", e);
-	if ((rc = kv_tensor_expect(v->logits, KVK_F32, "token vocab", shape, e)) < 0)
+	if ((rc = kv_tensor_expect(v->logits, KVK_F32, "row vocab", shape, e)) < 0)
 		return rc;
 	*r = (struct rows){ v->logits->data, v->n_response, v->logits->shape[1] };
 	for (size_t i = 0; i < r->n * r->V; i++)

@@ -114,8 +114,8 @@ red ball. She wanted to play with it, but it was too high."* ]]
 	kv-decode -n 4 --ignore-eos -o out.kv p.kv >text
 	[ -s text ]
 	kv-show out.kv >shown
-	grep -Eq 'logits.response.*\[token 4, vocab ' shown
-	grep -Eq ' q.response .*query 4,.*region="response" positions=\[5, 6, 7, 8\]' shown
+	grep -Eq 'logits.response.*\[row 4, vocab ' shown
+	grep -Eq ' q.response .*query 4,.*first_position=5' shown
 	kv-show --json out.kv >json
 	grep -q kv-prefill json
 	grep -q kv-decode json

@@ -85,9 +85,9 @@ setup() {
 		kv-prefill -p "0123456789" --queries $q -o $q.kv
 		kv-show $q.kv >$q.txt
 	done
-	grep -Eq ' q .*query 2,.*region="window" positions=\[9, 10\]' window:2.txt
-	grep -Eq ' q .*query 1,.*region="last" positions=\[10\]' last.txt
-	grep -Eq ' q .*query 11,.*region="all" positions=\[0, 1, ' all.txt
+	grep -Eq ' q .*query 2,.*region="window" first_position=9' window:2.txt
+	grep -Eq ' q .*query 1,.*region="last" first_position=10' last.txt
+	grep -Eq ' q .*query 11,.*region="all" first_position=0' all.txt
 	run ! grep -q ' q ' none.txt
 	kv-prefill -p "0123456789" --for snapkv >for.kv
 	kv-prefill -p "0123456789" --queries window:32 >window.kv

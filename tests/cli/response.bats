@@ -36,8 +36,8 @@ shows() {
 	tensor logits - alone.kv >a
 	tensor logits - with.kv >b
 	cmp a b
-	shows with.kv ' 0 q.response .*query 7,.*region="response" positions=\['
-	shows with.kv ' 0 k.response .*\[kv_head [0-9]+, token 7, dim '
+	shows with.kv ' 0 q.response .*query 7,.*first_position=81$'
+	shows with.kv ' 0 k.response .*\[kv_head [0-9]+, row 7, dim '
 	shows with.kv '"response":\[1,2,3,4,5,6,7\]' --json
 }
 

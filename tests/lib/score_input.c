@@ -31,7 +31,6 @@ score_layer_init(struct score_layer *x, struct kv_device *d, size_t Hq, size_t H
     const float *q, size_t n_q, const float *k)
 {
 	const size_t q_shape[] = { Hq, n_q, D }, k_shape[] = { Hkv, T, D };
-	json_t *positions = json_array();
 
 	*x = (struct score_layer){
 		.cfg = { .L = 1, .Hq = Hq, .Hkv = Hkv, .D = D, .scale = scale },
@@ -39,28 +38,21 @@ score_layer_init(struct score_layer *x, struct kv_device *d, size_t Hq, size_t H
 	};
 	x->step.seq = &x->seq;
 	x->in = (struct kv_layer){ .device = d, .cfg = &x->cfg, .step = &x->step, .T = T };
-	for (size_t i = 0; i < n_q; i++)
-		json_array_append_new(positions, json_integer((json_int_t)(T - n_q + i)));
 	score_layer_put(x, "k", KVK_F32, "kv_head token dim", k_shape, k, NULL);
 	if (q != NULL)
 		score_layer_put(x, "q", KVK_F32, "head query dim", q_shape, q,
-		    json_pack("{s:s, s:O}", "region", "window", "positions", positions));
-	json_decref(positions);
+		    json_pack("{s:s, s:I}", "region", "window", "first_position", (json_int_t)(T - n_q)));
 }
 
 void
 score_response(struct score_layer *x, const float *q, const float *k, size_t n)
 {
 	const size_t q_shape[] = { x->cfg.Hq, n, x->cfg.D }, k_shape[] = { x->cfg.Hkv, n, x->cfg.D };
-	json_t *positions = json_array();
 
-	for (size_t i = 0; i < n; i++)
-		json_array_append_new(positions, json_integer((json_int_t)(x->in.T + i)));
 	score_layer_put(x, "q.response", KVK_F32, "head query dim", q_shape, q,
-	    json_pack("{s:s, s:O}", "region", "response", "positions", positions));
+	    json_pack("{s:s, s:I}", "region", "response", "first_position", (json_int_t)x->in.T));
 	if (k != NULL)
-		score_layer_put(x, "k.response", KVK_F32, "kv_head token dim", k_shape, k, NULL);
-	json_decref(positions);
+		score_layer_put(x, "k.response", KVK_F32, "kv_head row dim", k_shape, k, NULL);
 }
 
 void
@@ -124,12 +116,12 @@ check_kept(struct kv_device *d, const struct kv_score_attrs *a, const float *raw
 	size_t i, *offset = calloc(Hkv + 1, sizeof *offset), count = 0;
 	const json_t *row;
 
-	json_array_foreach(select, i, row)
-	{
+	json_array_foreach (select, i, row) {
 		size_t C = oracle_size(row, "C"), B = C < T ? C : T;
 		struct kv_protection protect = a->protect;
-		struct kv_selection job = { .H = Hkv, .n = n, .T = T, .raw = raw, .score = a, .tie = KV_TIE_POSITION,
-			.offset = offset };
+		struct kv_selection job = {
+			.H = Hkv, .n = n, .T = T, .raw = raw, .score = a, .tie = KV_TIE_POSITION, .offset = offset
+		};
 		struct kv_err e = { 0 };
 
 		kv_protection_resolve(&protect, C);
@@ -303,8 +295,9 @@ score_oracle(struct kv_device *d, const char *method)
 		struct oracle o;
 
 		oracle_open(&o, *name);
-		json_array_foreach(oracle_results(&o), i, record) if (strcmp(kind_of(record).method, method) == 0)
-		    count += check_record(d, &o, record);
+		json_array_foreach (oracle_results(&o), i, record)
+			if (strcmp(kind_of(record).method, method) == 0)
+				count += check_record(d, &o, record);
 		oracle_fini(&o);
 	}
 	return count;

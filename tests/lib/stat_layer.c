@@ -81,7 +81,7 @@ stat_layer_cache(struct stat_layer *x, size_t H, size_t D)
 void
 stat_layer_logits(struct stat_layer *x, size_t n, size_t V, const float *logits, const int32_t *response)
 {
-	tensor(x, &x->logits, "logits.response", KVK_F32, "token vocab", (size_t[]){ n, V }, logits);
+	tensor(x, &x->logits, "logits.response", KVK_F32, "row vocab", (size_t[]){ n, V }, logits);
 	x->view.logits = &x->logits;
 	x->view.response = response;
 	x->view.n_response = n;

@@ -45,7 +45,6 @@ put_layer(struct kv_writer *w, int layer, size_t T)
 {
 	const size_t kv[] = { Hkv, T, D }, q[] = { Hq, W, D };
 	static const char *const names[] = { "k", "v" };
-	json_t *positions = json_array();
 	struct kv_tensor t;
 
 	for (size_t i = 0; i < 2; i++) {
@@ -54,10 +53,8 @@ put_layer(struct kv_writer *w, int layer, size_t T)
 			((uint16_t *)t.owned)[j] = (uint16_t)(0x3c00 + (j * 7 + (size_t)layer) % 0x400);
 		put(w, &t);
 	}
-	for (size_t i = T - W; i < T; i++)
-		json_array_append_new(positions, json_integer((json_int_t)i));
 	t = new_tensor("q", layer, KVK_F32, "head query dim", q,
-	    json_pack("{s:s, s:o}", "region", "window", "positions", positions));
+	    json_pack("{s:s, s:I}", "region", "window", "first_position", (json_int_t)(T - W)));
 	for (size_t j = 0; j < Hq * W * D; j++)
 		((float *)t.owned)[j] = (float)(j % 13);
 	put(w, &t);

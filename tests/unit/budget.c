@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Budgets: the reference implementation's uniform ones, the edges, what composes, and the contract that every row of
- * the table keeps. */
+ * Budgets: the reference implementation's uniform ones, the edges, what composes, and what comes of methods of every
+ * kind. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,19 +11,11 @@
 
 #include <cmocka.h>
 
-#include "lib/budget/budget.h"
+#include "tests/lib/allot_rig.h"
 #include "tests/lib/oracle.h"
 
 #define HEADS_MAX 64
 #define LAYERS    5
-
-/* A prompt of L layers, each with H heads, and scores that are NULL or [H][n]. */
-struct prompt {
-	struct kv_config cfg;
-	struct kv_sequence seq;
-	struct kv_step step[LAYERS];
-	struct kv_layer layer[LAYERS];
-};
 
 static void
 must(int rc, const struct kv_err *e)
@@ -33,83 +25,19 @@ must(int rc, const struct kv_err *e)
 }
 
 static void
-put(struct kv_step *s, const char *name, enum kvk_type type, const char *axes, const size_t *shape, const void *data,
-    json_t *attrs)
+put_score(struct allot_rig *x, size_t l, const float *score, size_t n, struct kv_protection protect)
 {
-	struct kv_tensor t;
-	struct kv_err e = { 0 };
-
-	must(kv_tensor_init(&t, name, s->layer, type, axes, shape, &e), &e);
-	t.data = data;
-	t.attrs = attrs;
-	must(kv_step_put(s, &t, &e), &e);
+	allot_put_score(x, l, score, n, protect, NULL);
 }
 
-static void
-prompt_init(struct prompt *x, size_t L, size_t H, size_t T)
-{
-	*x = (struct prompt){ .cfg = { .L = L, .Hq = H, .Hkv = H }, .seq = { .T = T, .n_tokens = T } };
-	for (size_t l = 0; l < L; l++) {
-		x->step[l] = (struct kv_step){ .seq = &x->seq, .layer = (int)l };
-		x->layer[l] = (struct kv_layer){ .cfg = &x->cfg, .step = &x->step[l], .layer = (int)l, .T = T };
-	}
-}
-
-static void
-prompt_fini(struct prompt *x)
-{
-	for (size_t l = 0; l < x->cfg.L; l++)
-		kv_step_clear(&x->step[l]);
-}
-
-static void
-put_score(struct prompt *x, size_t l, const float *score, size_t n, struct kv_protection protect)
-{
-	const struct kv_score_attrs a = { .method = "test", .pool_width = 1, .protect = protect, .n_tokens = x->seq.T };
-	const size_t shape[] = { x->cfg.Hkv, n };
-	json_t *attrs = json_object();
-	struct kv_err e = { 0 };
-
-	must(kv_score_attrs_to_json(&a, attrs, &e), &e);
-	put(&x->step[l], "score", KVK_F32, "kv_head token", shape, score, attrs);
-}
-
-static void
-put_budget(struct prompt *x, size_t l, const int32_t *B, size_t n_sink, size_t n_recent)
-{
-	put(&x->step[l], "budget", KVK_I32, "kv_head", &x->cfg.Hkv, B,
-	    json_pack("{s:I, s:I}", "n_sink", (json_int_t)n_sink, "n_recent", (json_int_t)n_recent));
-}
-
-/* Runs all layers, at once or one by one as the method wants. */
+/* With the method's defaults. */
 static int
-try_budget(const struct kv_budget_method *m, struct prompt *x, size_t C, struct kv_err *e)
+try_budget(const struct kv_budget_method *m, struct allot_rig *x, size_t C, struct kv_err *e)
 {
 	struct kv_params p;
-	struct kv_budgeting how = { .p = &p, .grant = { C, 0 } };
-	int rc = KV_OK;
 
 	kv_params_init(&p, &m->about);
-	if (kv_budget_needs_all(&how))
-		return kv_budget_layers(&how, x->layer, x->cfg.L, e);
-	for (size_t l = 0; l < x->cfg.L && rc == KV_OK; l++)
-		rc = kv_budget_layers(&how, &x->layer[l], 1, e);
-	return rc;
-}
-
-static const int32_t *
-budget_of(const struct prompt *x, size_t l)
-{
-	const struct kv_tensor *t = kv_step_find(&x->step[l], "budget");
-
-	assert_non_null(t);
-	return t->data;
-}
-
-static json_int_t
-attr(const struct prompt *x, size_t l, const char *key)
-{
-	return json_integer_value(json_object_get(kv_step_find(&x->step[l], "budget")->attrs, key));
+	return allot_try(&p, x, C, e);
 }
 
 /* One layer of a method; earlier: budgets in the stream, used when C is 0. */
@@ -118,15 +46,15 @@ one_layer(const struct kv_budget_method *m, size_t H, size_t T, size_t n_sink, s
     const int32_t *earlier, int32_t *B)
 {
 	struct kv_err e = { 0 };
-	struct prompt x;
+	struct allot_rig x;
 
-	prompt_init(&x, 1, H, T);
+	allot_init(&x, 1, H, T);
 	put_score(&x, 0, NULL, 0, (struct kv_protection){ n_sink, n_recent, -1 });
 	if (earlier != NULL)
-		put_budget(&x, 0, earlier, n_sink, n_recent);
+		allot_put_budget(&x, 0, earlier, n_sink, n_recent);
 	must(try_budget(m, &x, C, &e), &e);
-	memcpy(B, budget_of(&x, 0), H * sizeof *B);
-	prompt_fini(&x);
+	memcpy(B, allot_budget(&x, 0), H * sizeof *B);
+	allot_fini(&x);
 }
 
 static void
@@ -218,56 +146,20 @@ static void
 shares(void **state)
 {
 	struct kv_err e = { 0 };
-	struct prompt x;
+	struct allot_rig x;
 
 	(void)state;
-	prompt_init(&x, 1, 2, 100);
+	allot_init(&x, 1, 2, 100);
 	put_score(&x, 0, NULL, 0, (struct kv_protection){ 4, 0, 0.5 });
 	must(try_budget(&kv_budget_uniform, &x, 25, &e), &e);
-	assert_true(attr(&x, 0, "n_sink") == 4 && attr(&x, 0, "n_recent") == 10 && attr(&x, 0, "base") == 11);
-	assert_int_equal(attr(&x, 0, "total"), 50);
+	assert_true(allot_count(&x, 0, "n_sink") == 4 && allot_count(&x, 0, "n_recent") == 10 && allot_count(&x, 0, "base") == 11);
+	assert_int_equal(allot_count(&x, 0, "total"), 50);
 	must(try_budget(&kv_budget_uniform, &x, 0, &e), &e);
-	assert_true(attr(&x, 0, "n_recent") == 10 && attr(&x, 0, "capacity") == 25);
+	assert_true(allot_count(&x, 0, "n_recent") == 10 && allot_count(&x, 0, "capacity") == 25);
 	put_score(&x, 0, NULL, 0, (struct kv_protection){ 4, 0, 1 });
 	must(try_budget(&kv_budget_uniform, &x, 25, &e), &e);
-	assert_true(attr(&x, 0, "n_recent") == 21 && attr(&x, 0, "base") == 0 && budget_of(&x, 0)[0] == 25);
-	prompt_fini(&x);
-}
-
-/* What holds for every method of the table that needs nothing but scores: the sum is what was granted, or less where the
- * method says so; no head gets more than there is. */
-static void
-contract(void **state)
-{
-	static float score[9 * 90];
-	struct kv_err e = { 0 };
-
-	(void)state;
-	for (size_t i = 0; i < sizeof score / sizeof *score; i++)
-		score[i] = (float)(i * 2654435761u % 1000) / 1000;
-	for (const struct kv_budget_method *const *m = kv_budget_list; *m != NULL; m++)
-		for (size_t H = 1; H <= 9; H += 4)
-			for (size_t T = 1; T < 90; T += 11)
-				for (size_t C = 1; C < 100; C += 7) {
-					size_t sum = 0;
-					struct prompt x;
-
-					if (((*m)->needs != NULL && strcmp((*m)->needs, "score") != 0) || (*m)->free_total)
-						continue;
-					prompt_init(&x, 3, H, T);
-					for (size_t l = 0; l < 3; l++)
-						put_score(&x, l, score, T, (struct kv_protection){ 2, 5, -1 });
-					must(try_budget(*m, &x, C, &e), &e);
-					for (size_t l = 0; l < 3; l++)
-						for (size_t h = 0; h < H; h++) {
-							assert_in_range(budget_of(&x, l)[h], 0, T);
-							sum += (size_t)budget_of(&x, l)[h];
-						}
-					if (sum != 3 * H * (C < T ? C : T))
-						fail_msg("%s: %zu heads, %zu tokens, %zu each: %zu", (*m)->about.name, H,
-						    T, C, sum);
-					prompt_fini(&x);
-				}
+	assert_true(allot_count(&x, 0, "n_recent") == 21 && allot_count(&x, 0, "base") == 0 && allot_budget(&x, 0)[0] == 25);
+	allot_fini(&x);
 }
 
 /* ---- what allot.c makes of methods of every kind */
@@ -361,25 +253,25 @@ kinds(void **state)
 {
 	static const float score[2 * 12] = { [3] = 9, [12 + 5] = 5 }; /* head 0's best is protected, head 1's is not */
 	struct kv_err e = { 0 };
-	struct prompt x;
+	struct allot_rig x;
 
 	(void)state;
-	prompt_init(&x, 3, 2, 12);
+	allot_init(&x, 3, 2, 12);
 	for (size_t l = 0; l < 3; l++)
 		put_score(&x, l, score, 12, (struct kv_protection){ 4, 1, -1 });
 	must(try_budget(&by_layer, &x, 7, &e), &e); /* 2 history entries each, 6 per head over layers: 4, 0, 2 */
-	assert_true(budget_of(&x, 0)[0] == 9 && budget_of(&x, 1)[1] == 5 && budget_of(&x, 2)[1] == 7);
+	assert_true(allot_budget(&x, 0)[0] == 9 && allot_budget(&x, 1)[1] == 5 && allot_budget(&x, 2)[1] == 7);
 	must(try_budget(&by_head, &x, 0, &e), &e); /* composes: 4 per head are 7 for one and 1 for the other */
-	assert_true(budget_of(&x, 0)[0] == 6 && budget_of(&x, 0)[1] == 12);
-	assert_true(budget_of(&x, 1)[0] == 5 && budget_of(&x, 2)[0] == 5 && budget_of(&x, 2)[1] == 9);
+	assert_true(allot_budget(&x, 0)[0] == 6 && allot_budget(&x, 0)[1] == 12);
+	assert_true(allot_budget(&x, 1)[0] == 5 && allot_budget(&x, 2)[0] == 5 && allot_budget(&x, 2)[1] == 9);
 	must(try_budget(&by_layer, &x, 0, &e), &e); /* and back: all layers are looked at */
-	assert_true(budget_of(&x, 0)[0] == 9 && budget_of(&x, 1)[1] == 5 && budget_of(&x, 2)[1] == 7);
+	assert_true(allot_budget(&x, 0)[0] == 9 && allot_budget(&x, 1)[1] == 5 && allot_budget(&x, 2)[1] == 7);
 	must(try_budget(&at_once, &x, 7, &e), &e); /* 12 entries in parts of 15: 0 1 2 | 2 3 4 by remainders */
-	assert_true(budget_of(&x, 0)[0] == 5 && budget_of(&x, 0)[1] == 6 && budget_of(&x, 1)[0] == 7);
-	assert_true(budget_of(&x, 1)[1] == 7 && budget_of(&x, 2)[0] == 8 && budget_of(&x, 2)[1] == 9);
-	assert_int_equal(attr(&x, 2, "n_sink"), 4);
+	assert_true(allot_budget(&x, 0)[0] == 5 && allot_budget(&x, 0)[1] == 6 && allot_budget(&x, 1)[0] == 7);
+	assert_true(allot_budget(&x, 1)[1] == 7 && allot_budget(&x, 2)[0] == 8 && allot_budget(&x, 2)[1] == 9);
+	assert_int_equal(allot_count(&x, 2, "n_sink"), 4);
 	must(try_budget(&by_set, &x, 0, &e), &e);
-	assert_true(budget_of(&x, 0)[0] == 4 && attr(&x, 0, "n_sink") == 0 && attr(&x, 0, "n_recent") == 0);
+	assert_true(allot_budget(&x, 0)[0] == 4 && allot_count(&x, 0, "n_sink") == 0 && allot_count(&x, 0, "n_recent") == 0);
 	assert_int_equal(((const uint8_t *)kv_step_find(&x.step[1], "protect")->data)[9], 1);
 	must(try_budget(&kv_budget_uniform, &x, 7, &e), &e);
 	assert_null(kv_step_find(&x.step[1], "protect"));
@@ -389,10 +281,10 @@ kinds(void **state)
 	must(try_budget(&kv_budget_uniform, &x, 7, &e), &e);
 	must(try_budget(&by_layer, &x, 0, &e), &e); /* but at once they are: 42 entries, of which 22 are not protected */
 	for (size_t l = 0, sum = 0; l < 3; l++) {
-		sum += (size_t)budget_of(&x, l)[0] + (size_t)budget_of(&x, l)[1];
+		sum += (size_t)allot_budget(&x, l)[0] + (size_t)allot_budget(&x, l)[1];
 		assert_true(l < 2 || sum == 42);
 	}
-	prompt_fini(&x);
+	allot_fini(&x);
 }
 
 static void
@@ -440,7 +332,7 @@ capacity(void **state)
 }
 
 static void
-refused(struct prompt *x, size_t C, int code, const char *text)
+refused(struct allot_rig *x, size_t C, int code, const char *text)
 {
 	struct kv_err e = { 0 };
 
@@ -454,16 +346,16 @@ refusals(void **state)
 {
 	static const int32_t negative[2] = { 5, -1 };
 	const size_t three = 3;
-	struct prompt x;
+	struct allot_rig x;
 	struct kv_err e = { 0 };
 
 	(void)state;
 	assert_null(kv_budget_find("unheard of"));
-	prompt_init(&x, 1, 2, 10);
+	allot_init(&x, 1, 2, 10);
 	refused(&x, 0, KV_EARG, "-b");
-	put_budget(&x, 0, negative, 0, 0);
+	allot_put_budget(&x, 0, negative, 0, 0);
 	refused(&x, 0, KV_ESHAPE, "head 1");
-	put(&x.step[0], "budget", KVK_I32, "kv_head", &three, negative, json_pack("{s:i, s:i}", "n_sink", 0, "n_recent", 0));
+	allot_put(&x, 0, "budget", KVK_I32, "kv_head", &three, negative, json_pack("{s:i, s:i}", "n_sink", 0, "n_recent", 0));
 	refused(&x, 0, KV_ESHAPE, "3 heads");
 	put_score(&x, 0, NULL, 11, (struct kv_protection){ 0, 0, -1 });
 	refused(&x, 5, KV_ESHAPE, "11 columns");
@@ -472,7 +364,7 @@ refusals(void **state)
 	assert_non_null(strstr(e.text, "kv-score"));
 	x.layer[0].T = 0;
 	refused(&x, 5, KV_ESHAPE, "0 tokens");
-	prompt_fini(&x);
+	allot_fini(&x);
 }
 
 int
@@ -483,7 +375,6 @@ main(void)
 		cmocka_unit_test(compose_oracle),
 		cmocka_unit_test(edges),
 		cmocka_unit_test(shares),
-		cmocka_unit_test(contract),
 		cmocka_unit_test(kinds),
 		cmocka_unit_test(remainders),
 		cmocka_unit_test(capacity),

@@ -168,6 +168,9 @@ refusals(void **state)
 	score_layer_init(&x, &device, 2, 1, 4, 1, 1.0f, &paper_q[0][0], 2, paper_k);
 	attrs = score_layer_tensor(&x, "q")->attrs;
 	refused(&x, "3", "--queries window:3");
+	json_object_set_new(attrs, "first_position", json_integer(1));
+	refused(&x, "2", "position");
+	json_object_del(attrs, "first_position");
 	json_object_set_new(attrs, "positions", json_pack("[i,i]", 1, 2));
 	refused(&x, "2", "position");
 	json_object_set_new(attrs, "positions", json_pack("[i]", 3));
