@@ -12,8 +12,8 @@
 #include "lib/attention.h"
 #include "tests/lib/score_input.h"
 
-/* Two query heads on one KV head, head size 1, three prompt tokens and two behind.  Exponentials of the keys for a query
- * of 1: 1 2 4 | 8 16. */
+/* Two query heads on one KV head, head size 1, three prompt tokens and two behind.  Exponentials of the keys for a
+ * query of 1: 1 2 4 | 8 16. */
 enum { T = 3, B = 2 };
 #define LN2 0.69314718f
 static const float k[T] = { 0, LN2, 2 * LN2 }, k_behind[B] = { 3 * LN2, 4 * LN2 };
@@ -45,7 +45,7 @@ layer_init(struct score_layer *x)
 	score_layer_init(x, &device, 2, 1, T, 1, 1, &q[0][0], 1, k);
 	score_layer_put(x, "q.response", KVK_F32, "head query dim", q_shape, q_behind,
 	    json_pack("{s:s, s:i}", "region", "response", "first_position", T));
-	score_layer_put(x, "k.response", KVK_F32, "kv_head token dim", k_shape, k_behind, NULL);
+	score_layer_put(x, "k.response", KVK_F32, "kv_head row dim", k_shape, k_behind, NULL);
 }
 
 static void
@@ -86,7 +86,9 @@ behind(void **state)
 	run((struct kv_attention){ .window = 1, .behind = "response", .behind_keys = true, .rows = KVK_SUM }, 2, sum);
 	for (int j = 0; j < T; j++)
 		one[j] = fmaxf(prompt[j], 1 / 3.f);
-	run((struct kv_attention){ .window = 1, .behind = "response", .behind_keys = true, .rows = KVK_MAX, .heads = KVK_MAX },
+	run(
+	    (struct kv_attention){
+		.window = 1, .behind = "response", .behind_keys = true, .rows = KVK_MAX, .heads = KVK_MAX },
 	    1, one);
 }
 
