@@ -5,6 +5,7 @@
 #include "formats/answer.h"
 #include "formats/format.h"
 #include "formats/layer_cache.h"
+#include "formats/responses.h"
 #include "lib/file.h"
 #include "lib/model/generate.h"
 #include "lib/text/behind.h"
@@ -18,7 +19,7 @@ static struct {
 	size_t n;
 	struct kv_sampler sampler;
 	bool ignore_eos, jsonl, chat, special;
-	const char *prompt, *prompt_file, *prompt_field, *nll_file, *nll_field, *chat_template;
+	const char *prompt, *prompt_file, *prompt_field, *nll_file, *nll_field, *follow, *chat_template;
 } o = { .n = 128, .sampler = { .top_p = 1 } };
 
 static const struct kv_opt opts[] = {
@@ -42,6 +43,8 @@ static const struct kv_opt opts[] = {
 	{ "nll", 0, KV_STRING, &o.nll_file, "FILE", "print -ln p of this continuation instead of answering", 0, 0,
 	    NULL },
 	{ "nll-field", 0, KV_STRING, &o.nll_field, "NAME", "the same for this attribute of each sequence", 0, 0, NULL },
+	{ "follow", 0, KV_STRING, &o.follow, "STREAM", "the same for the tokens of another run's answers (its -o)", 0, 0,
+	    NULL },
 	{ "jsonl", 0, KV_FLAG, &o.jsonl, NULL, "print a JSON object per sequence", 0, 0, NULL },
 	{ 0 },
 };
@@ -61,6 +64,7 @@ struct run {
 	const struct kv_chat *chat;     /* --chat-template */
 	struct kv_engine *engine;
 	struct kv_buf turn, given; /* -p or -f; --nll */
+	struct kv_responses *responses; /* --follow */
 	struct kv_writer *writer;
 	struct kv_answers *answers;
 	float *logits; /* [vocab], what the next token is chosen from */
@@ -81,7 +85,7 @@ has_turn(void)
 static bool
 has_nll(void)
 {
-	return o.nll_file != NULL || o.nll_field != NULL;
+	return o.nll_file != NULL || o.nll_field != NULL || o.follow != NULL;
 }
 
 static void
@@ -90,8 +94,10 @@ understand(struct run *r)
 	kv_need_model(&tool);
 	if ((o.prompt != NULL) + (o.prompt_file != NULL) + (o.prompt_field != NULL) > 1)
 		kv_usage(&tool, "-p, -f and --prompt-field exclude each other");
-	if (o.nll_file != NULL && o.nll_field != NULL)
-		kv_usage(&tool, "--nll and --nll-field exclude each other");
+	if ((o.nll_file != NULL) + (o.nll_field != NULL) + (o.follow != NULL) > 1)
+		kv_usage(&tool, "--nll, --nll-field and --follow exclude each other");
+	if (o.follow != NULL && strcmp(o.follow, "-") == 0)
+		kv_usage(&tool, "--follow wants a file: standard input is for the cache");
 	if (o.chat_template != NULL && (r->chat = kv_chat_find(o.chat_template)) == NULL)
 		kv_usage(&tool, "--chat-template: expected one of %s, got '%s'", kv_chat_names, o.chat_template);
 	o.chat |= r->chat != NULL;
@@ -177,7 +183,10 @@ open_rest(struct run *r, struct kv_err *e)
 	struct kv_answer_options a = { .kind = kind_of_answer(), .fd = STDOUT_FILENO, .cfg = &r->model.cfg };
 	int rc;
 
-	if ((rc = read_texts(r, e)) < 0 || (rc = kv_model_open(&r->model, kv_common.model, true, e)) < 0 ||
+	if ((rc = read_texts(r, e)) < 0 ||
+	    (o.follow != NULL &&
+		(rc = kv_responses_open(&r->responses, o.follow, kv_pipe_model(r->io.pipe), e)) < 0) ||
+	    (rc = kv_model_open(&r->model, kv_common.model, true, e)) < 0 ||
 	    (rc = check_model(r, e)) < 0 || (rc = kv_device_ready(&r->io.device, e)) < 0 ||
 	    (rc = kv_engine_new(&r->engine, &r->model, &r->io.device, e)) < 0 ||
 	    (rc = open_writer(r, e)) < 0)
@@ -260,6 +269,17 @@ encode_turn(struct run *r, const struct kv_sequence *seq, struct kv_err *e)
 	return rc == KV_OK && r->turn_ids.n == 0 ? kv_fail(e, KV_EARG, "the turn to append is empty") : rc;
 }
 
+/* The answer of another run to this sequence. */
+static int
+take_response(struct run *r, const struct kv_sequence *seq, struct kv_err *e)
+{
+	const struct kv_behind b = behind(r, seq);
+	const json_t *map;
+	int rc = kv_responses_find(r->responses, seq->map, seq->number, &map, e);
+
+	return rc < 0 ? rc : kv_behind_field(&b, map, "response", &r->given_ids, e);
+}
+
 static int
 encode_given(struct run *r, const struct kv_sequence *seq, struct kv_err *e)
 {
@@ -268,7 +288,7 @@ encode_given(struct run *r, const struct kv_sequence *seq, struct kv_err *e)
 	r->given_ids.n = 0;
 	if (!has_nll())
 		return KV_OK;
-	rc = encode(r, seq, &r->given, o.nll_field, &r->given_ids, e);
+	rc = o.follow != NULL ? take_response(r, seq, e) : encode(r, seq, &r->given, o.nll_field, &r->given_ids, e);
 	return rc == KV_OK && r->given_ids.n == 0 ? kv_fail(e, KV_EARG, "the continuation to measure is empty") : rc;
 }
 
@@ -428,6 +448,7 @@ main(int argc, char **argv)
 	kv_start(&r.io, argv + 1, true, "k,v,index,offset,logits");
 	rc = work(&r);
 	kv_writer_drop(r.writer);
+	kv_responses_free(r.responses);
 	kv_answers_free(r.answers);
 	kv_cache_free(r.cache);
 	kv_ids_fini(&r.turn_ids);

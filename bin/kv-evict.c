@@ -20,21 +20,24 @@ static struct {
 static const struct kv_opt opts[] = {
 	{ "tie", 0, KV_STRING, &o.tie, "RULE", "equal pooled scores: higher raw score first, or lower position", 0, 0,
 	    "raw|position" },
-	{ "uniform-heads", 0, KV_FLAG, &o.uniform_heads, NULL, "one set per layer, by the mean of its heads' scores", 0, 0,
-	    NULL },
-	{ "chunk", 0, KV_SIZE, &o.chunk, "TOKENS", "rank units of so many tokens instead of single ones; 0: single ones", 0,
-	    KV_COUNT_MAX, NULL },
-	{ "chunk-score", 0, KV_STRING, &o.unit, "HOW", "a unit's score from those of its tokens", 0, 0, "mean|sum|max" },
+	{ "uniform-heads", 0, KV_FLAG, &o.uniform_heads, NULL, "one set per layer, by the mean of its heads' scores", 0,
+	    0, NULL },
+	{ "chunk", 0, KV_SIZE, &o.chunk, "TOKENS",
+	    "rank units of so many tokens instead of single ones; 0: single ones", 0, KV_COUNT_MAX, NULL },
+	{ "chunk-score", 0, KV_STRING, &o.unit, "HOW", "a unit's score from those of its tokens", 0, 0,
+	    "mean|sum|max" },
 	{ "threshold", 0, KV_DOUBLE, &o.threshold, "X", "keep no unprotected token with a score below X", -BOUND, BOUND,
 	    NULL },
 	{ "threshold-share", 0, KV_DOUBLE, &o.share, "P",
 	    "stop where a head's kept tokens have this share of its scores", 0, 1, NULL },
-	{ "sink", 0, KV_SIZE, &o.sink, "TOKENS", "protect so many first tokens, whatever the budget says", 0, KV_COUNT_MAX,
-	    NULL },
+	{ "sink", 0, KV_SIZE, &o.sink, "TOKENS", "protect so many first tokens, whatever the budget says", 0,
+	    KV_COUNT_MAX, NULL },
 	{ "recent", 0, KV_SIZE, &o.recent, "TOKENS", "protect so many last tokens, whatever the budget says", 0,
 	    KV_COUNT_MAX, NULL },
-	{ "skip-layers", 0, KV_LIST, &o.skip, "A-B", "layers that keep everything; may be given several times", 0, 0, NULL },
-	{ "renumber", 0, KV_FLAG, &o.renumber, NULL, "move what stays to positions 0, 1, ...: turn its keys", 0, 0, NULL },
+	{ "skip-layers", 0, KV_LIST, &o.skip, "A-B", "layers that keep everything; may be given several times", 0, 0,
+	    NULL },
+	{ "renumber", 0, KV_FLAG, &o.renumber, NULL, "move what stays to positions 0, 1, ...: turn its keys", 0, 0,
+	    NULL },
 	{ 0 },
 };
 
@@ -71,7 +74,8 @@ understand(struct run *r)
 	how->recent = (struct kv_count_option){ o.recent < KV_UNSET, o.recent };
 	how->renumber = o.renumber;
 	if (o.share == 0)
-		kv_usage(&tool, "--threshold-share 0 would keep nothing but what is protected: give -b to kv-budget instead");
+		kv_usage(&tool,
+		    "--threshold-share 0 would keep nothing but what is protected: give -b to kv-budget instead");
 	if ((r->skip = kv_alloc(o.skip.n + 1, sizeof *r->skip, &e)) == NULL)
 		exit(kv_report(e.code, &e));
 	for (size_t i = 0; i < o.skip.n; i++)
@@ -86,7 +90,8 @@ check_skip(const struct run *r, const struct kv_config *cfg, struct kv_err *e)
 {
 	for (size_t i = 0; i < o.skip.n; i++)
 		if (r->skip[i].first >= cfg->L || (r->skip[i].last != SIZE_MAX && r->skip[i].last >= cfg->L))
-			return kv_fail(e, KV_EARG, "--skip-layers %s: the model has layers 0 to %zu", o.skip.v[i], cfg->L - 1);
+			return kv_fail(
+			    e, KV_EARG, "--skip-layers %s: the model has layers 0 to %zu", o.skip.v[i], cfg->L - 1);
 	return KV_OK;
 }
 
@@ -105,7 +110,8 @@ check_renumbered(struct run *r, const struct kv_layer *l, struct kv_err *e)
 	if (next == r->next_position)
 		return KV_OK;
 	return kv_fail(e, KV_ESHAPE,
-	    "the heads of this layer keep %lld entries each, those of layer %zu %lld: with --renumber all layers must keep "
+	    "the heads of this layer keep %lld entries each, those of layer %zu %lld: with --renumber all layers must "
+	    "keep "
 	    "equally many, or the next token has no position",
 	    (long long)next, r->first_layer, (long long)r->next_position);
 }

@@ -130,8 +130,8 @@ read_score(struct plan *p, size_t *n_nan, struct kv_err *e)
 	if (p->all && kv_step_find(p->l->step, "score") == NULL)
 		return KV_OK;
 	if ((rc = kv_layer_need(p->l, "kv-evict", "score", NULL, &score, e)) < 0) {
-		kv_where(e, has_rules(&p->how->rules) ? "a threshold or share is one of scores" :
-							"the budget is smaller than the prompt");
+		kv_where(e, has_rules(&p->how->rules) ? "a threshold or share is one of scores"
+						      : "the budget is smaller than the prompt");
 		return rc;
 	}
 	if ((rc = kv_score_read(score, p->l->cfg->Hkv, p->s.T, &p->attrs, &H, &p->s.n, e)) < 0)
@@ -232,8 +232,9 @@ put_all(struct plan *p, struct kv_err *e)
 int
 kv_evict_layer(const struct kv_layer *l, const struct kv_evicting *how, size_t *n_nan, struct kv_err *e)
 {
-	struct plan p = { .l = l, .how = how, .skip = is_skipped(how, l->layer),
-		.s = { .tie = how->tie, .rules = how->rules } };
+	struct plan p = {
+		.l = l, .how = how, .skip = is_skipped(how, l->layer), .s = { .tie = how->tie, .rules = how->rules }
+	};
 	int rc;
 
 	*n_nan = 0;

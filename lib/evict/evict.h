@@ -16,11 +16,12 @@ enum kv_tie {
  * Scores are compared as they rank: pooled, then averaged over heads, then over units. */
 struct kv_rules {
 	bool uniform_heads; /* one set for all heads of a layer: see kv_evict_select() */
-	size_t chunk;       /* positions stand and fall in units of so many, counted from position 0; 0 or 1: no units */
+	size_t chunk; /* positions stand and fall in units of so many, counted from position 0; 0 or 1: no units */
 	enum kvk_reduce unit; /* a unit's score from those of its candidates: KVK_MEAN, KVK_SUM or KVK_MAX */
 	bool by_score;
 	double least; /* with by_score: candidates below it do not stay */
-	double share; /* 0 < share <= 1: a head stops when what it keeps has this share of its raw scores; 0: it does not */
+	double share; /* 0 < share <= 1: a head stops when what it keeps has this share of its raw scores; 0: it does
+			 not */
 };
 
 struct kv_count_option {
@@ -38,22 +39,20 @@ struct kv_evicting {
 	bool renumber; /* entries move to positions 0, 1, ... of their head, see renumber.h */
 };
 
-/* The whole step for one layer: k and v become [entry][dim], index [entry] and offset [bound] are added.  Heads are those
- * of the budget: KV heads, or query heads, each of which then gets entries of its own from the KV head it reads.  What is
- * protected comes from the budget's attributes and from `protect` [kv_head][token] u8, if there is one; scores may be
- * missing when every budget covers the prompt and no rule asks for them.  Budgets beyond the prompt mean all of it; 0 is
- * legal.  *n_nan: scores that are not numbers, worth a warning.
- * Fails: KV_ESHAPE (a missing input is named with what brings it; inputs that do not fit; renumbered heads of different
- * lengths), KV_EARG (a share of scores that are no shares), KV_EFORMAT, KV_EDEV, KV_EMEM.
- * Memory: the kept entries, beside the step. */
+/* The whole step for one layer: k and v become [entry][dim], index [entry] and offset [bound] are added.  Heads are
+ * those of the budget: KV heads, or query heads, each of which then gets entries of its own from the KV head it reads.
+ * What is protected comes from the budget's attributes and from `protect` [kv_head][token] u8, if there is one; scores
+ * may be missing when every budget covers the prompt and no rule asks for them.  Budgets beyond the prompt mean all of
+ * it; 0 is legal.  *n_nan: scores that are not numbers, worth a warning. Fails: KV_ESHAPE (a missing input is named
+ * with what brings it; inputs that do not fit; renumbered heads of different lengths), KV_EARG (a share of scores that
+ * are no shares), KV_EFORMAT, KV_EDEV, KV_EMEM. Memory: the kept entries, beside the step. */
 int kv_evict_layer(const struct kv_layer *l, const struct kv_evicting *how, size_t *n_nan, struct kv_err *e);
 
 /* The selection alone.  Ordering: METHODS 1.4; exact on every device.  All host memory.
- * With uniform_heads the heads' pooled (and raw) scores are averaged, a position is protected where it is in any head, and
- * each head may keep as many as the average head, rounded down.
- * In units (ChunkKV): a position ranks by its unit's score, between units of equal score the raw ones decide, then the
- * position; so whole units stay in the order of their scores, and of the last one its first positions.  What is protected
- * stays one by one, before any unit. */
+ * With uniform_heads the heads' pooled (and raw) scores are averaged, a position is protected where it is in any head,
+ * and each head may keep as many as the average head, rounded down. In units (ChunkKV): a position ranks by its unit's
+ * score, between units of equal score the raw ones decide, then the position; so whole units stay in the order of their
+ * scores, and of the last one its first positions.  What is protected stays one by one, before any unit. */
 struct kv_selection {
 	size_t H, n, T;
 	const float *raw;                   /* [H][n], n <= T */
@@ -63,7 +62,8 @@ struct kv_selection {
 	enum kv_tie tie;
 	const size_t *offset; /* [H + 1]: head h keeps offset[h+1] - offset[h] entries, 0 .. T */
 	struct kv_rules rules;
-	size_t *kept; /* [H + 1] out: the offsets with these rules, nowhere more than before; NULL: there are no rules */
+	size_t
+	    *kept; /* [H + 1] out: the offsets with these rules, nowhere more than before; NULL: there are no rules */
 };
 /* index [offset[H]] out, of which kept[H] are used.  Fails: KV_EARG (share and a score below 0 or infinite), KV_EDEV,
  * KV_EMEM. */

@@ -104,8 +104,14 @@ kv_ranking_init(struct kv_ranking *r, struct kv_device *d, const struct kv_selec
 	const bool pools = s->score != NULL && s->score->pool != KVK_POOL_NONE;
 	int rc = KV_OK;
 
-	*r = (struct kv_ranking){ .H = s->H, .n = s->n, .T = s->T, .n_sink = s->n_sink, .n_recent = s->n_recent,
-		.rank = s->raw, .raw = s->raw, .protect = s->protect };
+	*r = (struct kv_ranking){ .H = s->H,
+		.n = s->n,
+		.T = s->T,
+		.n_sink = s->n_sink,
+		.n_recent = s->n_recent,
+		.rank = s->raw,
+		.raw = s->raw,
+		.protect = s->protect };
 	if (pools && s->n > 0) {
 		if ((r->own_rank = kv_alloc(s->H * s->n, sizeof *r->own_rank, e)) == NULL)
 			return KV_EMEM;

@@ -8,11 +8,11 @@
 
 /* Host memory.  Order among candidates: protected first, then rank, then tie, each falling, then position. */
 struct kv_ranking {
-	size_t H, n, T, n_sink, n_recent; /* H is 1 where all heads share a set */
-	const float *rank;                /* [H][n] */
-	const float *tie;                 /* [H][n]; NULL: the position decides */
-	const float *raw;                 /* [H][n] */
-	const uint8_t *protect;           /* [H][T] or NULL */
+	size_t H, n, T, n_sink, n_recent;    /* H is 1 where all heads share a set */
+	const float *rank;                   /* [H][n] */
+	const float *tie;                    /* [H][n]; NULL: the position decides */
+	const float *raw;                    /* [H][n] */
+	const uint8_t *protect;              /* [H][T] or NULL */
 	float *own_rank, *own_raw, *own_tie; /* what fini frees */
 	uint8_t *own_protect;
 };

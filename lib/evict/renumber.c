@@ -14,8 +14,10 @@ kv_renumber_check(const size_t *offset, size_t H, size_t *n, struct kv_err *e)
 	for (size_t h = 1; h < H; h++)
 		if (offset[h + 1] - offset[h] != *n)
 			return kv_fail(e, KV_ESHAPE,
-			    "head %zu keeps %zu entries, head 0 keeps %zu: renumbered heads must keep equally many, or the "
-			    "next token has no position; kv-budget uniform gives equal budgets, --uniform-heads makes them so",
+			    "head %zu keeps %zu entries, head 0 keeps %zu: renumbered heads must keep equally many, or "
+			    "the "
+			    "next token has no position; kv-budget uniform gives equal budgets, --uniform-heads makes "
+			    "them so",
 			    h, offset[h + 1] - offset[h], *n);
 	return KV_OK;
 }
@@ -67,8 +69,8 @@ move_entries(const struct kv_layer *l, struct kv_tensor *k, size_t from, const i
 }
 
 int
-kv_renumber(
-    const struct kv_layer *l, struct kv_tensor *k, const int32_t *index, const size_t *offset, size_t H, struct kv_err *e)
+kv_renumber(const struct kv_layer *l, struct kv_tensor *k, const int32_t *index, const size_t *offset, size_t H,
+    struct kv_err *e)
 {
 	float *x;
 	int rc;
@@ -87,8 +89,7 @@ kv_renumber(
 		while (stay < n && (size_t)index[offset[h] + stay] == stay)
 			stay++;
 		if (stay < n)
-			rc = move_entries(
-			    l, k, offset[h] + stay, index + offset[h] + stay, stay, n - stay, x, e);
+			rc = move_entries(l, k, offset[h] + stay, index + offset[h] + stay, stay, n - stay, x, e);
 	}
 	free(x);
 	return rc;

@@ -26,8 +26,9 @@ select_on_device(
     const struct kv_device *d, const struct kv_ranking *r, const size_t *offset, int32_t *index, struct kv_err *e)
 {
 	const size_t bytes = r->H * r->n * sizeof *r->rank, count = offset[r->H];
-	struct kvk_select job = { .H = r->H, .n = r->n, .T = r->T, .n_sink = r->n_sink, .n_recent = r->n_recent,
-		.offset = offset };
+	struct kvk_select job = {
+		.H = r->H, .n = r->n, .T = r->T, .n_sink = r->n_sink, .n_recent = r->n_recent, .offset = offset
+	};
 	struct views v = { 0 };
 	int rc = KV_EMEM;
 
@@ -91,7 +92,7 @@ kv_evict_select(struct kv_device *d, const struct kv_selection *s, int32_t *inde
 		rc = KV_OK;
 		goto done;
 	}
-	if ( (rc = kv_device_ready(d, e)) < 0 || (rc = kv_ranking_init(&r, d, s, e)) < 0 ||
+	if ((rc = kv_device_ready(d, e)) < 0 || (rc = kv_ranking_init(&r, d, s, e)) < 0 ||
 	    (rc = count_entries(s, &r, keep, offset, e)) < 0 || (rc = select_on_device(d, &r, offset, index, e)) < 0)
 		goto done;
 	if (s->rules.uniform_heads)

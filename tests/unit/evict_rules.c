@@ -65,30 +65,30 @@ static void
 units_on_paper(void **state)
 {
 	/*                            0  1  2    3  4  5    6  7 */
-	static const float x[T8] = { 9, 0, 0,   2, 4, 6,   5, 0 };
+	static const float x[T8] = { 9, 0, 0, 2, 4, 6, 5, 0 };
 	struct kv_selection s = { .H = 1, .raw = x, .rules = { .chunk = 3, .unit = KVK_MEAN } };
 	uint8_t mask[T8] = { 0 };
 
 	(void)state;
-	expect(s, 3, LIST(3, 4, 5, -1));             /* means 3, 4, 2.5 */
-	expect(s, 4, LIST(0, 3, 4, 5, -1));          /* the second unit is cut: its first position */
+	expect(s, 3, LIST(3, 4, 5, -1));    /* means 3, 4, 2.5 */
+	expect(s, 4, LIST(0, 3, 4, 5, -1)); /* the second unit is cut: its first position */
 	expect(s, 7, LIST(0, 1, 2, 3, 4, 5, 6, -1));
 	s.rules.unit = KVK_MAX;
 	expect(s, 3, LIST(0, 1, 2, -1));
-	s.rules.unit = KVK_SUM;                      /* 9, 12, 5 */
+	s.rules.unit = KVK_SUM; /* 9, 12, 5 */
 	expect(s, 5, LIST(0, 1, 3, 4, 5, -1));
 	s.rules.unit = KVK_MEAN;
-	s.n_recent = 1;                              /* the last unit is 6 alone: 5 */
+	s.n_recent = 1; /* the last unit is 6 alone: 5 */
 	expect(s, 3, LIST(3, 6, 7, -1));
-	s.n_sink = 1;                                /* 1 and 2: 0 */
+	s.n_sink = 1; /* 1 and 2: 0 */
 	expect(s, 6, LIST(0, 3, 4, 5, 6, 7, -1));
 	s.n_sink = s.n_recent = 0;
 	s.protect = mask;
-	mask[1] = mask[7] = 1;                       /* single positions, before any unit */
+	mask[1] = mask[7] = 1; /* single positions, before any unit */
 	expect(s, 1, LIST(1, -1));
 	expect(s, 5, LIST(1, 3, 4, 5, 7, -1));
 	s.protect = NULL;
-	s.n = 4;                                     /* 4 and later were not scored: units 3 and, of 3 alone, 2 */
+	s.n = 4; /* 4 and later were not scored: units 3 and, of 3 alone, 2 */
 	expect(s, 4, LIST(0, 1, 2, 3, -1));
 	expect(s, 5, LIST(0, 1, 2, 3, 4, -1));
 	s.rules.chunk = 1;
@@ -99,10 +99,11 @@ units_on_paper(void **state)
 static void
 equal_units(void **state)
 {
-	static const float x[T8] = { 0, 0, 5, 0,   0, 1, 5, 0 };
+	static const float x[T8] = { 0, 0, 5, 0, 0, 1, 5, 0 };
 	const struct kv_score_attrs a = { .pool = KVK_POOL_MAX, .pool_width = 7 };
-	struct kv_selection s = { .H = 1, .raw = x, .score = &a, .tie = KV_TIE_RAW,
-		.rules = { .chunk = 4, .unit = KVK_MAX } };
+	struct kv_selection s = {
+		.H = 1, .raw = x, .score = &a, .tie = KV_TIE_RAW, .rules = { .chunk = 4, .unit = KVK_MAX }
+	};
 
 	(void)state;
 	s.rules.unit = KVK_MEAN; /* pooled: 5 everywhere; raw means 1.25 and 1.5 */
@@ -138,8 +139,9 @@ uniform_budgets(void **state)
 	static const float x[3][2] = { { 2, 1 }, { 2, 1 }, { 2, 1 } };
 	const size_t offset[] = { 0, 2, 3, 5 };
 	size_t kept[4];
-	struct kv_selection s = { .H = 3, .n = 2, .T = 2, .raw = x[0], .offset = offset, .kept = kept,
-		.rules = { .uniform_heads = true } };
+	struct kv_selection s = {
+		.H = 3, .n = 2, .T = 2, .raw = x[0], .offset = offset, .kept = kept, .rules = { .uniform_heads = true }
+	};
 	struct kv_err e = { 0 };
 	int32_t index[5];
 
@@ -183,8 +185,9 @@ limits_on_paper(void **state)
 	expect(s, 8, LIST(0, 6, 7, -1));
 	s.rules.by_score = true, s.rules.least = 2.5, s.rules.share = 1;
 	expect(s, 8, LIST(0, 1, 6, 7, -1)); /* both hold */
-	s = (struct kv_selection){ .H = 1, .n = T8, .T = T8, .raw = negative, .rules = { .share = 0.5 }, .offset = offset,
-		.kept = kept };
+	s = (struct kv_selection){
+		.H = 1, .n = T8, .T = T8, .raw = negative, .rules = { .share = 0.5 }, .offset = offset, .kept = kept
+	};
 	assert_int_equal(kv_evict_select(&device, &s, index, &e), KV_EARG);
 	assert_non_null(strstr(e.text, "share"));
 }
@@ -286,7 +289,9 @@ naive(const struct kv_selection *s, size_t h, bool *stays)
 	for (size_t i = 0; i < s->T; i++) {
 		const bool ranked = i < s->n, pools = s->score != NULL && s->score->pool != KVK_POOL_NONE;
 
-		p[i] = (struct place){ i < sink || i + r >= s->T ? 0 : is_masked(s, h, i) ? 1 : 2,
+		p[i] = (struct place){ i < sink || i + r >= s->T ? 0
+				       : is_masked(s, h, i)      ? 1
+								 : 2,
 			ranked ? of_unit(s, h, i, true) : (double)-INFINITY, 0, 0, i };
 		if (ranked && pools && s->tie == KV_TIE_RAW)
 			p[i].tie = of_unit(s, h, i, false);
@@ -302,7 +307,7 @@ naive(const struct kv_selection *s, size_t h, bool *stays)
 	for (size_t i = 0; i < s->T && n < keep; i++) {
 		/* a margin: the share is asked for where sums in another order cannot change the answer */
 		if (p[i].group == 2 && ((s->rules.by_score && !(p[i].rank >= s->rules.least)) ||
-					    (s->rules.share > 0 && have >= s->rules.share * total * (1 - 1e-12))))
+					   (s->rules.share > 0 && have >= s->rules.share * total * (1 - 1e-12))))
 			break;
 		have += p[i].mass;
 		stays[p[i].position] = true;
@@ -366,8 +371,14 @@ one_shape(size_t H, size_t n, size_t T, size_t sink, size_t recent, uint64_t see
 		offset[h + 1] = offset[h] + (T * (h + 1) / 2 + seed) % (T + 1);
 	for (size_t v = 0; v < 5 * 3 * 4 * 2 * 2 * 2; v++) {
 		size_t w = v;
-		struct kv_selection s = { .H = H, .n = n, .T = T, .raw = raw, .n_sink = sink, .n_recent = recent,
-			.offset = offset, .kept = offset + H + 1 };
+		struct kv_selection s = { .H = H,
+			.n = n,
+			.T = T,
+			.raw = raw,
+			.n_sink = sink,
+			.n_recent = recent,
+			.offset = offset,
+			.kept = offset + H + 1 };
 
 		s.rules.chunk = chunks[w % 5], w /= 5;
 		s.rules.least = leasts[w % 3], s.rules.by_score = w % 3 > 0, w /= 3;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * Renumbered caches: keys against a rotation in double precision, and whole decodes against a naive forward pass.
  *
- * In a model of one layer keys and values depend on nothing but their own token, so a renumbered cache of some tokens is
- * the cache of a prompt of these tokens alone: that is the independent reference.
+ * In a model of one layer keys and values depend on nothing but their own token, so a renumbered cache of some tokens
+ * is the cache of a prompt of these tokens alone: that is the independent reference.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -23,9 +23,25 @@ static const bool some[T] = { 1, 1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0,
 
 static const struct tiny_spec specs[] = {
 	{ .arch = "qwen3", .L = 1, .Hq = 4, .Hkv = 2, .D = 16, .d = 48, .ff = 80, .vocab = 97, .seed = 1 },
-	{ .arch = "llama", .L = 1, .Hq = 3, .Hkv = 3, .D = 8, .d = 24, .ff = 40, .vocab = 33, .interleaved = true,
+	{ .arch = "llama",
+	    .L = 1,
+	    .Hq = 3,
+	    .Hkv = 3,
+	    .D = 8,
+	    .d = 24,
+	    .ff = 40,
+	    .vocab = 33,
+	    .interleaved = true,
 	    .seed = 2 },
-	{ .arch = "llama", .L = 1, .Hq = 4, .Hkv = 1, .D = 12, .d = 40, .ff = 72, .vocab = 50, .llama3_scaling = true,
+	{ .arch = "llama",
+	    .L = 1,
+	    .Hq = 4,
+	    .Hkv = 1,
+	    .D = 12,
+	    .d = 40,
+	    .ff = 72,
+	    .vocab = 50,
+	    .llama3_scaling = true,
 	    .seed = 3 },
 	{ .arch = "qwen2", .L = 3, .Hq = 4, .Hkv = 2, .D = 16, .d = 48, .ff = 80, .vocab = 97, .seed = 4 },
 };
@@ -230,9 +246,9 @@ keys(void **state)
 				const size_t pair = j % HALF;
 				const double angle = ((double)(i % N) - index[i]) * (double)inv_freq[pair];
 				const double a = x[i * D + pair], b = x[i * D + pair + HALF];
-				const double want = j >= 2 * HALF ? x[i * D + j] :
-						    j < HALF ? a * cos(angle) - b * sin(angle) :
-							       a * sin(angle) + b * cos(angle);
+				const double want = j >= 2 * HALF ? x[i * D + j]
+						    : j < HALF    ? a * cos(angle) - b * sin(angle)
+								  : a * sin(angle) + b * cos(angle);
 
 				assert_true(fabs(kv_tensor_get(&k, i * D + j) - want) <= bound[t]);
 			}
