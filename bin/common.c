@@ -491,8 +491,16 @@ kv_finish(struct kv_io *io, int rc)
 	}
 	io->pipe = NULL;
 	json_decref(io->entry);
-	kv_device_close(&io->device);
+	kv_close_device(&io->device);
 	return kv_report(rc, &io->err);
+}
+
+void
+kv_close_device(struct kv_device *d)
+{
+	if (d->op != NULL)
+		kv_note("device: %s%s%s", d->op->name, d->fallback[0] != '\0' ? ", for want of " : "", d->fallback);
+	kv_device_close(d);
 }
 
 /* The sentence may quote what a file says, and a file may say anything to a terminal. */

@@ -288,14 +288,12 @@ static int
 write_sequence(
     struct run *r, const struct kv_prompt *p, const struct kv_ids *behind, const json_t *map, struct kv_err *e)
 {
-	const size_t n = kv_queries_rows(r->queries, p->ids.n);
 	const struct kv_emit_options how = {
 		.writer = r->writer,
 		.device = &r->device,
 		.cfg = &r->model.cfg,
 		.type = r->dtype,
-		.region = n > 0 ? kv_queries_region(r->queries) : NULL,
-		.window = n,
+		.queries = r->queries,
 		.behind = r->response.kind != KV_RESPONSE_NONE ? "response" : NULL,
 	};
 	const struct kv_prefill_input in = { p->ids.v, p->ids.n, behind->v, behind->n };
@@ -364,7 +362,6 @@ work(struct run *r, struct kv_err *e)
 	    (rc = read_prompts(&r->prompts, e)) < 0 || (rc = kv_response_read(&r->response, e)) < 0 ||
 	    (rc = kv_model_open(&r->model, kv_common.model, true, e)) < 0 || (rc = open_tokenizer(r, e)) < 0 ||
 	    (rc = encode_prompts(r, e)) < 0 || (rc = encode_responses(r, e)) < 0 ||
-	    (rc = kv_device_open(&r->device, kv_common.device, kv_common.threads, e)) < 0 ||
 	    (rc = kv_engine_new(&r->engine, &r->model, &r->device, e)) < 0 || (rc = write_header(r, e)) < 0)
 		return rc;
 	for (size_t i = 0; rc == KV_OK && i < r->prompts.n; i++)
@@ -381,13 +378,14 @@ main(int argc, char **argv)
 
 	argc = kv_options(argc, argv, &tool);
 	understand(argc, argv, &r);
+	kv_device_plan(&r.device, kv_common.device, kv_common.threads);
 	rc = work(&r, &e);
 	if (rc == KV_OK)
 		rc = kv_writer_finish(r.writer, &e);
 	else
 		kv_writer_drop(r.writer);
 	kv_engine_free(r.engine);
-	kv_device_close(&r.device);
+	kv_close_device(&r.device);
 	kv_tokenizer_free(r.tokenizer);
 	kv_model_fini(&r.model);
 	for (size_t i = 0; r.behind != NULL && i < r.prompts.n; i++)

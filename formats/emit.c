@@ -60,14 +60,14 @@ static int
 open_parts(struct kv_emit *x, size_t T, size_t n_behind, struct kv_err *e)
 {
 	const struct kv_emit_options *o = &x->o;
-	const size_t window = o->window < T ? o->window : T, Hq = o->cfg->Hq, Hkv = o->cfg->Hkv;
+	const size_t Hq = o->cfg->Hq, Hkv = o->cfg->Hkv, W = kv_queries_rows(o->queries, T);
 	int rc;
 
 	if ((rc = open_part(x, &x->part[K], "k", "", o->type, Hkv, T, e)) < 0 ||
 	    (rc = open_part(x, &x->part[V], "v", "", o->type, Hkv, T, e)) < 0)
 		return rc;
-	if (o->region != NULL &&
-	    (rc = open_rows(x, &x->part[Q], "q", "", KVK_F32, Hq, o->region, T - window, window, e)) < 0)
+	if (W > 0 &&
+	    (rc = open_rows(x, &x->part[Q], "q", "", KVK_F32, Hq, kv_queries_region(o->queries), T - W, W, e)) < 0)
 		return rc;
 	if (o->behind == NULL)
 		return KV_OK;

@@ -7,16 +7,15 @@
 
 #include "formats/stream.h"
 #include "lib/model/forward.h"
+#include "lib/model/queries.h"
 
 struct kv_emit_options {
 	struct kv_writer *writer; /* a sequence is open */
 	const struct kv_device *device;
 	const struct kv_config *cfg;
-	enum kvk_type type; /* of keys and values */
-	const char *region; /* the attribute of `q`; NULL: no prompt queries */
-	size_t window;      /* the last so many tokens' queries, SIZE_MAX: all */
-	const char
-	    *behind; /* "response": `q.response` and `k.response` of the rows behind, also of none; NULL: nothing */
+	enum kvk_type type;        /* of keys and values */
+	struct kv_queries queries; /* of the prompt */
+	const char *behind; /* "response": `q.response` and `k.response` of the rows behind; NULL: nothing of them */
 };
 
 /* Everything in the options stays borrowed. */

@@ -142,7 +142,7 @@ kv_attention(const struct kv_layer *l, const char *who, const struct kv_attentio
 
 	if (n == 0)
 		return KV_OK;
-	if ((rc = kv_device_ready(d, e)) < 0 || (rc = take_rows(&r, l, who, a, e)) < 0)
+	if ((rc = kv_device_ready(d, "scores reduce_heads", e)) < 0 || (rc = take_rows(&r, l, who, a, e)) < 0)
 		goto done;
 	job.q_pos = r.pos;
 	job.n_q = r.n;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "lib/device.h"
 
+#include <assert.h>
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,47 +12,72 @@
 
 #define CUDA_LIBRARY "libkvcuda.so"
 
-/* What a table must have; the names are those of kernels/backend.h. */
+/* The functions of a table by their names in kernels/backend.h; nothing works without the basic ones. */
 static const struct {
 	const char *name;
+	bool basic;
 	size_t offset;
 } ops[] = {
-	{ "open", offsetof(struct kvk_backend, open) },
-	{ "close", offsetof(struct kvk_backend, close) },
-	{ "error", offsetof(struct kvk_backend, error) },
-	{ "alloc", offsetof(struct kvk_backend, alloc) },
-	{ "free", offsetof(struct kvk_backend, free) },
-	{ "view", offsetof(struct kvk_backend, view) },
-	{ "unview", offsetof(struct kvk_backend, unview) },
-	{ "put", offsetof(struct kvk_backend, put) },
-	{ "get", offsetof(struct kvk_backend, get) },
-	{ "get_as", offsetof(struct kvk_backend, get_as) },
-	{ "wait", offsetof(struct kvk_backend, wait) },
-	{ "weight_open", offsetof(struct kvk_backend, weight_open) },
-	{ "weight_close", offsetof(struct kvk_backend, weight_close) },
-	{ "rows", offsetof(struct kvk_backend, rows) },
-	{ "linear", offsetof(struct kvk_backend, linear) },
-	{ "rms_norm", offsetof(struct kvk_backend, rms_norm) },
-	{ "silu_mul", offsetof(struct kvk_backend, silu_mul) },
-	{ "heads", offsetof(struct kvk_backend, heads) },
-	{ "attention", offsetof(struct kvk_backend, attention) },
-	{ "scores", offsetof(struct kvk_backend, scores) },
-	{ "reduce_heads", offsetof(struct kvk_backend, reduce_heads) },
-	{ "pool", offsetof(struct kvk_backend, pool) },
-	{ "select", offsetof(struct kvk_backend, select) },
+	{ "open", true, offsetof(struct kvk_backend, open) },
+	{ "close", true, offsetof(struct kvk_backend, close) },
+	{ "error", true, offsetof(struct kvk_backend, error) },
+	{ "alloc", true, offsetof(struct kvk_backend, alloc) },
+	{ "free", true, offsetof(struct kvk_backend, free) },
+	{ "view", true, offsetof(struct kvk_backend, view) },
+	{ "unview", true, offsetof(struct kvk_backend, unview) },
+	{ "put", true, offsetof(struct kvk_backend, put) },
+	{ "get", true, offsetof(struct kvk_backend, get) },
+	{ "get_as", true, offsetof(struct kvk_backend, get_as) },
+	{ "wait", true, offsetof(struct kvk_backend, wait) },
+	{ "weight_open", false, offsetof(struct kvk_backend, weight_open) },
+	{ "weight_close", false, offsetof(struct kvk_backend, weight_close) },
+	{ "rows", false, offsetof(struct kvk_backend, rows) },
+	{ "linear", false, offsetof(struct kvk_backend, linear) },
+	{ "rms_norm", false, offsetof(struct kvk_backend, rms_norm) },
+	{ "silu_mul", false, offsetof(struct kvk_backend, silu_mul) },
+	{ "heads", false, offsetof(struct kvk_backend, heads) },
+	{ "attention", false, offsetof(struct kvk_backend, attention) },
+	{ "scores", false, offsetof(struct kvk_backend, scores) },
+	{ "reduce_heads", false, offsetof(struct kvk_backend, reduce_heads) },
+	{ "pool", false, offsetof(struct kvk_backend, pool) },
+	{ "select", false, offsetof(struct kvk_backend, select) },
 };
+#define N_OPS (sizeof ops / sizeof *ops)
+
+static bool
+has(const struct kvk_backend *t, size_t i)
+{
+	void (*f)(void);
+
+	memcpy(&f, (const char *)t + ops[i].offset, sizeof f);
+	return f != NULL;
+}
 
 int
 kv_device_check_table(const struct kvk_backend *t, struct kv_err *e)
 {
-	void (*f)(void);
-
 	if (t->abi != KVK_ABI)
 		return kv_fail(e, KV_EDEV, "backend has interface version %d, this program needs %d", t->abi, KVK_ABI);
-	for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
-		memcpy(&f, (const char *)t + ops[i].offset, sizeof f);
-		if (f == NULL)
-			return kv_fail(e, KV_EDEV, "%s: backend lacks the operation '%s'", t->name, ops[i].name);
+	for (size_t i = 0; i < N_OPS; i++)
+		if (ops[i].basic && !has(t, i))
+			return kv_fail(e, KV_EDEV, "%s: backend lacks the function '%s'", t->name, ops[i].name);
+	return KV_OK;
+}
+
+/* Are all of these, separated by spaces, in the table? */
+static int
+check_ops(const struct kvk_backend *t, const char *needs, struct kv_err *e)
+{
+	for (size_t n; *needs != '\0'; needs += n + (needs[n] == ' ')) {
+		size_t i = 0;
+
+		n = strcspn(needs, " ");
+		while (i < N_OPS && (strlen(ops[i].name) != n || strncmp(ops[i].name, needs, n) != 0))
+			i++;
+		assert(i < N_OPS);
+		if (!has(t, i))
+			return kv_fail(e, KV_EDEV, "%s: the device lacks the operation '%s': use --device cpu", t->name,
+			    ops[i].name);
 	}
 	return KV_OK;
 }
@@ -111,20 +138,40 @@ cuda_ordinal(const char *name, int *ordinal)
 	return KV_OK;
 }
 
-int
-kv_device_open(struct kv_device *d, const char *name, unsigned threads, struct kv_err *e)
+/* CUDA if it has all that is needed, else the CPU; why is kept. */
+static int
+open_auto(struct kv_device *d, unsigned threads, const char *needs, struct kv_err *e)
 {
-	struct kv_err quiet = { 0 };
+	struct kv_err why = { 0 };
+
+	if (open_cuda(d, 0, threads, &why) == KV_OK) {
+		if (check_ops(d->op, needs, &why) == KV_OK)
+			return KV_OK;
+		kv_device_close(d);
+	}
+	snprintf(d->fallback, sizeof d->fallback, "%s", why.text);
+	return open_table(d, &kvk_cpu, 0, threads, e);
+}
+
+static int
+open_named(struct kv_device *d, const char *name, unsigned threads, const char *needs, struct kv_err *e)
+{
 	int ordinal;
 
-	*d = (struct kv_device){ 0 };
+	*d = (struct kv_device){ .name = name, .threads = threads };
 	if (name == NULL || strcmp(name, "auto") == 0)
-		return open_cuda(d, 0, threads, &quiet) == KV_OK ? KV_OK : open_table(d, &kvk_cpu, 0, threads, e);
+		return open_auto(d, threads, needs, e);
 	if (strcmp(name, "cpu") == 0)
 		return open_table(d, &kvk_cpu, 0, threads, e);
 	if (cuda_ordinal(name, &ordinal) == KV_OK)
 		return open_cuda(d, ordinal, threads, e);
 	return kv_fail(e, KV_EARG, "unknown device '%s': expected auto, cpu, cuda or cuda:N", name);
+}
+
+int
+kv_device_open(struct kv_device *d, const char *name, unsigned threads, struct kv_err *e)
+{
+	return open_named(d, name, threads, "", e);
 }
 
 void
@@ -135,7 +182,7 @@ kv_device_close(struct kv_device *d)
 	d->op->close(d->dev);
 	if (d->library != NULL)
 		dlclose(d->library);
-	*d = (struct kv_device){ 0 };
+	*d = (struct kv_device){ .name = d->name, .threads = d->threads };
 }
 
 void
@@ -145,18 +192,11 @@ kv_device_plan(struct kv_device *d, const char *name, unsigned threads)
 }
 
 int
-kv_device_ready(struct kv_device *d, struct kv_err *e)
+kv_device_ready(struct kv_device *d, const char *needs, struct kv_err *e)
 {
-	const char *name = d->name;
-	unsigned threads = d->threads;
-	int rc;
+	int rc = d->op == NULL ? open_named(d, d->name, d->threads, needs, e) : KV_OK;
 
-	if (d->op != NULL)
-		return KV_OK;
-	rc = kv_device_open(d, name, threads, e);
-	d->name = name;
-	d->threads = threads;
-	return rc;
+	return rc == KV_OK ? check_ops(d->op, needs, e) : rc;
 }
 
 int

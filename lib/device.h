@@ -8,11 +8,12 @@
 #include "lib/err.h"
 
 struct kv_device {
-	const struct kvk_backend *op; /* the table */
+	const struct kvk_backend *op; /* the table; NULL: not open */
 	struct kvk_dev *dev;          /* its first argument everywhere */
 	void *library;                /* dlopen handle, NULL for the CPU */
 	const char *name;             /* which one, for kv_device_ready() */
 	unsigned threads;
+	char fallback[KV_ERR_TEXT]; /* why auto took the CPU, "" if it did not */
 };
 
 /* Open a device; *d needs no preparation.  name: "auto" (CUDA if there is a usable device, else the CPU), "cpu", "cuda"
@@ -21,12 +22,15 @@ struct kv_device {
 int kv_device_open(struct kv_device *d, const char *name, unsigned threads, struct kv_err *e);
 void kv_device_close(struct kv_device *d);
 
-/* A device that is opened when it is first needed: many runs never do.  Whoever computes calls ready() once before
- * anything else here; it costs nothing when the device is open.  name must stay. */
+/* A device that is opened when it is first needed: many runs never do.  Whoever computes calls ready() before anything
+ * else here, with the operations of the table that it is going to call, separated by spaces; it costs next to nothing
+ * when the device is open.  auto opens the CPU if CUDA lacks one of them.  name must stay.
+ * Fails: as kv_device_open(), and with KV_EDEV, naming an operation that an open device lacks. */
 void kv_device_plan(struct kv_device *d, const char *name, unsigned threads);
-int kv_device_ready(struct kv_device *d, struct kv_err *e);
+int kv_device_ready(struct kv_device *d, const char *ops, struct kv_err *e);
 
-/* What opening asks of a table: our interface version, and every operation.  Fails: KV_EDEV, naming what is missing. */
+/* What opening asks of a table: our interface version, and the calls for opening, memory and errors.  Fails: KV_EDEV,
+ * naming what is missing. */
 int kv_device_check_table(const struct kvk_backend *t, struct kv_err *e);
 
 /* Turn a backend's status into ours: KV_OK for 0, else KV_EDEV with "cpu: WHAT: reason". */
@@ -48,6 +52,7 @@ const void *kv_device_view(const struct kv_device *d, const void *host, size_t b
 void kv_device_unview(const struct kv_device *d, const void *p);
 
 /* Waits, and copies to the host; what: for the message. */
-int kv_device_get(const struct kv_device *d, void *host, const void *src, size_t bytes, const char *what, struct kv_err *e);
+int kv_device_get(
+    const struct kv_device *d, void *host, const void *src, size_t bytes, const char *what, struct kv_err *e);
 
 #endif

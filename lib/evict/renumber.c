@@ -78,7 +78,7 @@ kv_renumber(const struct kv_layer *l, struct kv_tensor *k, const int32_t *index,
 	if (l->cfg->inv_freq == NULL || l->cfg->rope_dim == 0)
 		return kv_fail(e, KV_EMODEL,
 		    "the stream's model says nothing about its rotary embedding, which --renumber must undo");
-	if ((rc = kv_device_ready(l->device, e)) < 0)
+	if ((rc = kv_device_ready(l->device, "get_as", e)) < 0)
 		return rc;
 	if ((x = kv_alloc(l->T * k->shape[1], sizeof *x, e)) == NULL)
 		return KV_EMEM;

@@ -92,7 +92,7 @@ kv_evict_select(struct kv_device *d, const struct kv_selection *s, int32_t *inde
 		rc = KV_OK;
 		goto done;
 	}
-	if ((rc = kv_device_ready(d, e)) < 0 || (rc = kv_ranking_init(&r, d, s, e)) < 0 ||
+	if ((rc = kv_device_ready(d, "select", e)) < 0 || (rc = kv_ranking_init(&r, d, s, e)) < 0 ||
 	    (rc = count_entries(s, &r, keep, offset, e)) < 0 || (rc = select_on_device(d, &r, offset, index, e)) < 0)
 		goto done;
 	if (s->rules.uniform_heads)

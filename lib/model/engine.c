@@ -8,36 +8,13 @@
 #include "lib/buf.h"
 #include "lib/tensor.h"
 
+#define OPS         "weight_open weight_close rows linear rms_norm silu_mul heads attention"
 #define LINE_FLOATS 16 /* vectors start on 64-byte lines of the device block */
 
 static bool
 is_layer_matrix(enum kv_role role)
 {
 	return kv_roles[role].per_layer && !kv_roles[role].vector;
-}
-
-/* Does the device have every operation a forward pass uses? */
-static int
-check_ops(const struct kv_device *d, struct kv_err *e)
-{
-	const struct {
-		const char *name;
-		bool there;
-	} ops[] = {
-		{ "rows", d->op->rows != NULL },
-		{ "linear", d->op->linear != NULL },
-		{ "rms_norm", d->op->rms_norm != NULL },
-		{ "silu_mul", d->op->silu_mul != NULL },
-		{ "heads", d->op->heads != NULL },
-		{ "attention", d->op->attention != NULL },
-	};
-
-	for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
-		if (!ops[i].there)
-			return kv_fail(e, KV_EDEV,
-			    "%s lacks the operation '%s' that a forward pass needs; use --device cpu", d->op->name,
-			    ops[i].name);
-	return KV_OK;
 }
 
 float *
@@ -112,20 +89,20 @@ put_rope(struct kv_engine *x, struct kv_err *e)
 	x->rope = (struct kvk_rope){ .inv_freq = inv_freq, .dim = c->rope_dim, .interleaved = c->rope_interleaved };
 	if (inv_freq == NULL)
 		return KV_EMEM;
-	return kv_device_check(x->d, x->d->op->put(x->d->dev, inv_freq, c->inv_freq, n * sizeof *inv_freq),
-	    "rotary frequencies", e);
+	return kv_device_check(
+	    x->d, x->d->op->put(x->d->dev, inv_freq, c->inv_freq, n * sizeof *inv_freq), "rotary frequencies", e);
 }
 
 static int
-open_weight(struct kv_engine *x, size_t layer, enum kv_role role, enum kvk_use use, struct kvk_weight **w,
-    struct kv_err *e)
+open_weight(
+    struct kv_engine *x, size_t layer, enum kv_role role, enum kvk_use use, struct kvk_weight **w, struct kv_err *e)
 {
 	const struct kv_matrix *m = kv_model_weight(x->m, layer, role);
 
 	if (m->data == NULL)
 		return kv_fail(e, KV_EMODEL, "the model was opened without its weights");
-	return kv_device_check(x->d, x->d->op->weight_open(x->d->dev, w, m->data, m->type, m->rows, m->cols, use),
-	    "weights", e);
+	return kv_device_check(
+	    x->d, x->d->op->weight_open(x->d->dev, w, m->data, m->type, m->rows, m->cols, use), "weights", e);
 }
 
 /* The embedding and output tables: used by few rows, so that they stay as they are. */
@@ -196,14 +173,14 @@ kv_engine_make_resident(struct kv_engine *x, struct kv_err *e)
 }
 
 int
-kv_engine_new(struct kv_engine **out, const struct kv_model *m, const struct kv_device *d, struct kv_err *e)
+kv_engine_new(struct kv_engine **out, const struct kv_model *m, struct kv_device *d, struct kv_err *e)
 {
 	const struct kv_config *c = &m->cfg;
 	struct kv_engine *x;
 	int rc;
 
 	*out = NULL;
-	if ((rc = check_ops(d, e)) < 0)
+	if ((rc = kv_device_ready(d, OPS, e)) < 0)
 		return rc;
 	if ((x = kv_alloc(1, sizeof *x, e)) == NULL)
 		return KV_EMEM;

@@ -21,9 +21,9 @@
  * not run the engine they are called from. */
 struct kv_engine;
 
-/* Keeps model and device borrowed.  Fails: KV_EMEM, KV_EDEV (an operation the device lacks), KV_EMODEL (opened
- * without weights). */
-int kv_engine_new(struct kv_engine **out, const struct kv_model *m, const struct kv_device *d, struct kv_err *e);
+/* Opens the device if it is only planned.  Keeps model and device borrowed.  Fails: KV_EMEM, KV_EDEV (an operation the
+ * device lacks), KV_EMODEL (opened without weights), and as kv_device_open(). */
+int kv_engine_new(struct kv_engine **out, const struct kv_model *m, struct kv_device *d, struct kv_err *e);
 void kv_engine_free(struct kv_engine *x);
 
 /* Rows that go through a layer; device memory, f32, valid during the callback only.  Queries and keys are rotated, in

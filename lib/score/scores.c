@@ -213,7 +213,7 @@ kv_pooled(struct kv_device *d, const struct kv_score_attrs *a, const float *raw,
 		memcpy(pooled, raw, count * sizeof *raw);
 		return KV_OK;
 	}
-	if ((rc = kv_device_ready(d, e)) < 0)
+	if ((rc = kv_device_ready(d, "pool", e)) < 0)
 		return rc;
 	rc = KV_EMEM;
 	if ((y = kv_device_alloc(d, count, sizeof *y, e)) == NULL ||

@@ -14,7 +14,7 @@ kv_score_floats(const struct kv_layer *l, const struct kv_tensor *t, float **y, 
 	int rc;
 
 	*y = NULL;
-	if ((rc = kv_device_ready(d, e)) < 0)
+	if ((rc = kv_device_ready(d, "get_as", e)) < 0)
 		return rc;
 	if ((*y = kv_alloc(n, sizeof **y, e)) == NULL)
 		return KV_EMEM;

@@ -96,6 +96,15 @@ setup() {
 	cmp a b
 }
 
+@test "verbose says which device it was, and why" {
+	run --separate-stderr kv-prefill -v --device cpu -p x -o x.kv
+	[ "$status" -eq 0 ]
+	[ "$stderr" = "kv-prefill: device: cpu" ]
+	run --separate-stderr kv-prefill -v -p x -o x.kv
+	[ "$status" -eq 0 ]
+	[[ $stderr == "kv-prefill: device: cpu, for want of cuda: "* || $stderr == "kv-prefill: device: cuda" ]]
+}
+
 @test "only and drop choose what leaves" {
 	kv-prefill -p "some words" --only logits -o logits.kv
 	kv-prefill -p "some words" --drop q,k,v -o dropped.kv

@@ -31,7 +31,7 @@ names(void **state)
 	assert_int_equal(kv_device_open(&d, "cpu", 100000, &e), KV_EARG);
 }
 
-/* With or without CUDA, auto finds something, without a word. */
+/* With or without CUDA, auto finds something, and knows why it was the CPU. */
 static void
 automatic(void **state)
 {
@@ -43,7 +43,38 @@ automatic(void **state)
 	kv_device_close(&d);
 	assert_int_equal(kv_device_open(&d, "auto", 0, &e), KV_OK);
 	assert_string_equal(e.text, "");
+	assert_int_equal(d.library == NULL, d.fallback[0] != '\0');
+	if (d.library == NULL)
+		assert_memory_equal(d.fallback, "cuda: ", 6);
 	kv_device_close(&d);
+	assert_int_equal(kv_device_open(&d, "cpu", 0, &e), KV_OK);
+	assert_string_equal(d.fallback, "");
+	kv_device_close(&d);
+}
+
+/* Opened when it is needed, once. */
+static void
+planned(void **state)
+{
+	struct kv_device d;
+	struct kv_err e = { 0 };
+	struct kvk_dev *dev;
+
+	(void)state;
+	kv_device_plan(&d, "cpu", 1);
+	kv_device_close(&d);
+	assert_null(d.op);
+	assert_int_equal(kv_device_ready(&d, "linear rows", &e), KV_OK);
+	dev = d.dev;
+	assert_non_null(dev);
+	assert_int_equal(kv_device_ready(&d, "", &e), KV_OK);
+	assert_int_equal(kv_device_ready(&d, "pool", &e), KV_OK);
+	assert_ptr_equal(d.dev, dev);
+	kv_device_close(&d);
+	assert_int_equal(kv_device_ready(&d, "pool", &e), KV_OK); /* the plan stays */
+	kv_device_close(&d);
+	kv_device_plan(&d, "gpu", 1);
+	assert_int_equal(kv_device_ready(&d, "pool", &e), KV_EARG);
 }
 
 static void
@@ -68,13 +99,19 @@ static void
 tables(void **state)
 {
 	struct kvk_backend t = kvk_cpu;
+	struct kv_device d = { .op = &t };
 	struct kv_err e = { 0 };
 
 	(void)state;
 	assert_int_equal(kv_device_check_table(&t, &e), KV_OK);
 	t.scores = NULL;
+	assert_int_equal(kv_device_check_table(&t, &e), KV_OK); /* nobody has asked for them yet */
+	assert_int_equal(kv_device_ready(&d, "select reduce_heads", &e), KV_OK);
+	assert_int_equal(kv_device_ready(&d, "select scores reduce_heads", &e), KV_EDEV);
+	assert_string_equal(e.text, "cpu: the device lacks the operation 'scores': use --device cpu");
+	t.alloc = NULL;
 	assert_int_equal(kv_device_check_table(&t, &e), KV_EDEV);
-	assert_string_equal(e.text, "cpu: backend lacks the operation 'scores'");
+	assert_string_equal(e.text, "cpu: backend lacks the function 'alloc'");
 	t = kvk_cpu;
 	t.abi = KVK_ABI + 1;
 	assert_int_equal(kv_device_check_table(&t, &e), KV_EDEV);
@@ -85,15 +122,21 @@ tables(void **state)
 static void
 every_operation(void **state)
 {
+	static const char *const ops =
+	    "weight_open weight_close rows linear rms_norm silu_mul heads attention scores reduce_heads pool select";
 	const size_t first = offsetof(struct kvk_backend, open);
 
 	(void)state;
 	for (size_t at = first; at < sizeof(struct kvk_backend); at += sizeof(void (*)(void))) {
 		struct kvk_backend t = kvk_cpu;
+		struct kv_device d = { .op = &t };
 		struct kv_err e = { 0 };
 
 		memset((char *)&t + at, 0, sizeof(void (*)(void)));
-		assert_int_equal(kv_device_check_table(&t, &e), KV_EDEV);
+		if (kv_device_check_table(&t, &e) == KV_OK)
+			assert_int_equal(kv_device_ready(&d, ops, &e), KV_EDEV);
+		else
+			assert_int_equal(e.code, KV_EDEV);
 	}
 }
 
@@ -157,6 +200,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(names),
 		cmocka_unit_test(automatic),
+		cmocka_unit_test(planned),
 		cmocka_unit_test(cuda),
 		cmocka_unit_test(tables),
 		cmocka_unit_test(every_operation),
