@@ -183,16 +183,11 @@ open_rest(struct run *r, struct kv_err *e)
 	struct kv_answer_options a = { .kind = kind_of_answer(), .fd = STDOUT_FILENO, .cfg = &r->model.cfg };
 	int rc;
 
-<<<<<<< HEAD
 	if ((rc = read_texts(r, e)) < 0 ||
 	    (o.follow != NULL &&
 		(rc = kv_responses_open(&r->responses, o.follow, kv_pipe_model(r->io.pipe), e)) < 0) ||
 	    (rc = kv_model_open(&r->model, kv_common.model, true, e)) < 0 ||
-	    (rc = check_model(r, e)) < 0 || (rc = kv_device_ready(&r->io.device, e)) < 0 ||
-=======
-	if ((rc = read_texts(r, e)) < 0 || (rc = kv_model_open(&r->model, kv_common.model, true, e)) < 0 ||
 	    (rc = check_model(r, e)) < 0 ||
->>>>>>> cd470b3 (Devices: whoever computes says which operations it needs)
 	    (rc = kv_engine_new(&r->engine, &r->model, &r->io.device, e)) < 0 ||
 	    (rc = open_writer(r, e)) < 0)
 		return rc;
