@@ -23,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define KVK_ABI      2  /* raised with every change of the table */
+#define KVK_ABI      3  /* raised with every change of the table */
 #define KVK_ROW_TILE 64 /* rows; see Conventions */
 
 /* Element types: of tensors in a stream (the first ones) and of weights in a model file (all but I32). */
@@ -121,6 +121,16 @@ struct kvk_select {
 	const size_t *offset; /* host, [H + 1]: head h keeps offset[h+1] - offset[h] entries, 0 .. T, from index[offset[h]] on */
 };
 
+/* A linear and a quadratic form of every key, in double precision: z[h][j] = b[h].k + k^T a[h] k, where k is key j of the
+ * KV head that query head h reads. */
+struct kvk_forms {
+	const void *k; /* [Hkv][T][D] */
+	enum kvk_type k_type;
+	size_t Hq, Hkv, T, D;
+	const double *b; /* device, [Hq][D] */
+	const double *a; /* device, [Hq][D][D], symmetric: the upper triangle counts */
+};
+
 struct kvk_backend {
 	int abi;          /* KVK_ABI */
 	const char *name; /* "cpu", "cuda" */
@@ -185,6 +195,13 @@ struct kvk_backend {
 
 	/* y [Hkv][n]: x [Hq][n] reduced over the Hq/Hkv heads of each group: mean, sum or max. */
 	int (*reduce_heads)(struct kvk_dev *dev, const float *x, size_t Hq, size_t Hkv, size_t n, enum kvk_reduce how, float *y);
+
+	/* Of the n rows of each head, x [H][n][D] f32: mean [H][D] and covariance cov [H][D][D] (both triangles), divided by n;
+	 * zeros when n is 0.  Both passes in double precision: relative error of about n * 2^-53. */
+	int (*moments)(struct kvk_dev *dev, const float *x, size_t H, size_t n, size_t D, double *mean, double *cov);
+
+	/* z [Hq][T], see struct kvk_forms.  Bound: D^2 * 2^-52 * the sum of the terms' magnitudes. */
+	int (*forms)(struct kvk_dev *dev, const struct kvk_forms *job, double *z);
 
 	/* Stride-1 pooling along each row of x [H][n], odd width, r = width / 2.  MAX ignores what lies outside; AVG counts it
 	 * as 0 and always divides by width.  NaN counts as -inf for MAX. */

@@ -205,6 +205,8 @@ const struct kvk_backend kvk_cpu = {
 	.attention = cpu_attention,
 	.scores = cpu_scores,
 	.reduce_heads = cpu_reduce_heads,
+	.moments = cpu_moments,
+	.forms = cpu_forms,
 	.pool = cpu_pool,
 	.select = cpu_select,
 };

@@ -117,6 +117,7 @@ extern const struct kv_score_method kv_score_speckv;
 extern const struct kv_score_method kv_score_streaming;
 extern const struct kv_score_method kv_score_knorm;
 extern const struct kv_score_method kv_score_keydiff;
+extern const struct kv_score_method kv_score_expected_attention;
 extern const struct kv_score_method kv_score_random;
 extern const struct kv_score_method kv_score_first_k;
 extern const struct kv_score_method kv_score_shuffled;

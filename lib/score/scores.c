@@ -21,6 +21,7 @@ const struct kv_score_method *const kv_score_list[] = {
 	&kv_score_streaming,
 	&kv_score_knorm,
 	&kv_score_keydiff,
+	&kv_score_expected_attention,
 	&kv_score_random,
 	&kv_score_first_k,
 	&kv_score_shuffled,

@@ -56,9 +56,20 @@ score_response(struct score_layer *x, const float *q, const float *k, size_t n)
 }
 
 void
+score_rotary(struct score_layer *x, double theta)
+{
+	struct kv_err e = { 0 };
+
+	x->cfg.rope_theta = theta;
+	x->cfg.rope_dim = x->cfg.D;
+	assert_int_equal(kv_config_rope(&x->cfg, 1, NULL, NULL, &e), KV_OK);
+}
+
+void
 score_layer_fini(struct score_layer *x)
 {
 	kv_step_clear(&x->step);
+	kv_config_fini(&x->cfg);
 }
 
 struct kv_tensor *
@@ -146,13 +157,15 @@ static const struct kind {
 	const char *q, *k;       /* arrays that are q.response and k.response; NULL: none */
 	const char *name, *text; /* a further option */
 	bool pooled;             /* raw is pooled already */
+	bool values;             /* needs v, and the rotary frequencies */
 } kinds[] = {
-	{ "ground_truth", "truth", "q_resp", "k_resp", NULL, NULL, false },
-	{ "laq", "laq", "q_draft", NULL, NULL, NULL, false },
-	{ "laq++", "laq", "q_draft", NULL, NULL, NULL, false },
-	{ "speckv", "speckv", "q_draft", "k_draft", NULL, NULL, false },
-	{ "nacl_top", "nacl", NULL, NULL, "recent", "window", false },
-	{ "cake", "cake", NULL, NULL, NULL, NULL, true },
+	{ "ground_truth", "truth", "q_resp", "k_resp", NULL, NULL, false, false },
+	{ "laq", "laq", "q_draft", NULL, NULL, NULL, false, false },
+	{ "laq++", "laq", "q_draft", NULL, NULL, NULL, false, false },
+	{ "speckv", "speckv", "q_draft", "k_draft", NULL, NULL, false, false },
+	{ "nacl_top", "nacl", NULL, NULL, "recent", "window", false, false },
+	{ "cake", "cake", NULL, NULL, NULL, NULL, true, false },
+	{ "expected_attention", "expected-attention", NULL, NULL, NULL, NULL, false, true },
 };
 
 /* A row for every record; of those not in the table just the name. */
@@ -182,7 +195,8 @@ options_of(struct kv_params *p, const struct kind *kind, const json_t *record)
 {
 	static const char *const names[][2] = { { "pool", "pool" }, { "gqa", "gqa" }, { "window", "window" },
 		{ "kernel", "pool-width" }, { "rows", "rows" }, { "n_sink", "sink" }, { "n_recent", "recent" },
-		{ "W2", "window" }, { "n_proxy", "window" }, { "reduce", "reduce" }, { "gamma", "gamma" } };
+		{ "W2", "window" }, { "n_proxy", "window" }, { "reduce", "reduce" }, { "gamma", "gamma" },
+		{ "n_future", "future" }, { "seed", "seed" } };
 	const json_t *given = json_object_get(record, "params"), *x;
 	struct kv_err e = { 0 };
 	char number[32];
@@ -204,7 +218,8 @@ options_of(struct kv_params *p, const struct kind *kind, const json_t *record)
 }
 
 static void
-layer_of(struct score_layer *x, struct kv_device *d, const struct oracle *o, const struct kind *kind)
+layer_of(struct score_layer *x, struct kv_device *d, const struct oracle *o, const struct kind *kind,
+    const json_t *record)
 {
 	const struct oracle_array *q = oracle_array(o, "q"), *k = oracle_array(o, "k");
 	const size_t D = k->shape[2];
@@ -214,6 +229,11 @@ layer_of(struct score_layer *x, struct kv_device *d, const struct oracle *o, con
 	if (kind->q != NULL)
 		score_response(x, oracle_array(o, kind->q)->data,
 		    kind->k != NULL ? oracle_array(o, kind->k)->data : NULL, oracle_array(o, kind->q)->shape[1]);
+	if (kind->values) {
+		score_layer_put(x, "v", KVK_F32, "kv_head token dim", k->shape, oracle_array(o, "v")->data, NULL);
+		score_rotary(x, json_number_value(json_object_get(o->meta, "rope_theta")));
+	}
+	x->in.layer = x->step.layer = (int)json_integer_value(json_object_get(json_object_get(record, "params"), "layer"));
 }
 
 static void
@@ -276,7 +296,7 @@ check_record(struct kv_device *d, const struct oracle *o, const json_t *record)
 
 	snprintf(where, sizeof where, "%s %s", oracle_text(o->meta, "name"), oracle_text(record, "raw"));
 	options_of(&p, &kind, record);
-	layer_of(&x, d, o, &kind);
+	layer_of(&x, d, o, &kind, record);
 	score = score_run(&x, &p);
 	assert_int_equal(score->shape[0], raw->shape[0]);
 	assert_int_equal(score->shape[1], raw->shape[1]);

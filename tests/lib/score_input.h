@@ -17,6 +17,8 @@ struct score_layer {
 };
 void score_layer_init(struct score_layer *x, struct kv_device *d, size_t Hq, size_t Hkv, size_t T, size_t D,
     float scale, const float *q, size_t n_q, const float *k);
+/* The model rotates whole heads, by plain frequencies of this theta. */
+void score_rotary(struct score_layer *x, double theta);
 void score_layer_fini(struct score_layer *x);
 
 /* A tensor of the layer to look at or to spoil; fails the test when there is none. */

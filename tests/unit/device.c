@@ -123,7 +123,8 @@ static void
 every_operation(void **state)
 {
 	static const char *const ops =
-	    "weight_open weight_close rows linear rms_norm silu_mul heads attention scores reduce_heads pool select";
+	    "weight_open weight_close rows linear rms_norm silu_mul heads attention scores reduce_heads moments forms "
+	    "pool select";
 	const size_t first = offsetof(struct kvk_backend, open);
 
 	(void)state;

@@ -65,12 +65,20 @@ one_token(void **state)
 	score_layer_fini(&x);
 }
 
+static void
+oracle(void **state)
+{
+	(void)state;
+	assert_true(score_oracle(&device, "keydiff") > 200);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(paper),
 		cmocka_unit_test(one_token),
+		cmocka_unit_test(oracle),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -78,12 +78,20 @@ types(void **state)
 	}
 }
 
+static void
+oracle(void **state)
+{
+	(void)state;
+	assert_true(score_oracle(&device, "knorm") > 200);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(paper),
 		cmocka_unit_test(types),
+		cmocka_unit_test(oracle),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -75,12 +75,20 @@ scores(void **state)
 	score_layer_fini(&x);
 }
 
+static void
+oracle(void **state)
+{
+	(void)state;
+	assert_true(score_oracle(&device, "random") > 200);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(hashes),
 		cmocka_unit_test(scores),
+		cmocka_unit_test(oracle),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);
