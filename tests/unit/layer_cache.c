@@ -209,6 +209,39 @@ broken_index(void **state)
 	}
 }
 
+/* Two heads of two entries each, which have moved to positions 0 and 1. */
+static void
+put_renumbered(int next_position)
+{
+	static const int32_t positions[] = { 0, T - 1, 2, 3 }, bounds[] = { 0, 2, 4 };
+	const size_t shape[] = { 4, D }, n_bounds = HKV + 1;
+
+	put("k", KVK_F32, "entry dim", shape);
+	put("v", KVK_F32, "entry dim", shape);
+	memcpy(put("index", KVK_I32, "entry", shape), positions, sizeof positions);
+	memcpy(put("offset", KVK_I32, "bound", &n_bounds), bounds, sizeof bounds);
+	json_object_update_new(kv_step_find(&step, "index")->attrs,
+	    json_pack("{s:i, s:b}", "next_position", next_position, "renumbered", 1));
+}
+
+/* True positions may lie behind the next one then, but not behind the prompt. */
+static void
+renumbered(void **state)
+{
+	struct kv_layer_cache x;
+
+	(void)state;
+	put_renumbered(2);
+	assert_int_equal(kv_layer_cache_read(&x, &step, &cfg, &err), KV_OK);
+	assert_int_equal(x.next_position, 2);
+	kv_layer_cache_fini(&x);
+	spoil("index", 1, T);
+	refused(KV_EFORMAT, "head 0: 5");
+	kv_step_clear(&step);
+	put_renumbered(3);
+	refused(KV_EFORMAT, "head 0 has 2 renumbered entries, and the next position is 3");
+}
+
 static void
 not_finite(void **state)
 {
@@ -232,6 +265,7 @@ main(void)
 		cmocka_unit_test_setup_teardown(missing, begin, end),
 		cmocka_unit_test_setup_teardown(wrong_sizes, begin, end),
 		cmocka_unit_test_setup_teardown(broken_index, begin, end),
+		cmocka_unit_test_setup_teardown(renumbered, begin, end),
 		cmocka_unit_test_setup_teardown(not_finite, begin, end),
 	};
 
