@@ -62,6 +62,7 @@ $B/tests/%: $B/obj/tests/%.c.o $B/tests/libtest.a $B/libkv.a
 check: check-includes check-unit check-cli
 check-includes:
 	@tests/check-includes
+	@tests/check-methods
 check-unit: $(TESTS)
 	@tests/run-unit $(TESTS)
 check-cli: $(PROGS) $(TOOLS)

@@ -198,7 +198,7 @@ struct kvk_backend {
 
 	/* Of the n rows of each head, x [H][n][D] f32: mean [H][D] and covariance cov [H][D][D] (both triangles), divided by n;
 	 * zeros when n is 0.  Both passes in double precision: relative error of about n * 2^-53. */
-	int (*moments)(struct kvk_dev *dev, const float *x, size_t H, size_t n, size_t D, double *mean, double *cov);
+	int (*row_moments)(struct kvk_dev *dev, const float *x, size_t H, size_t n, size_t D, double *mean, double *cov);
 
 	/* z [Hq][T], see struct kvk_forms.  Bound: D^2 * 2^-52 * the sum of the terms' magnitudes. */
 	int (*forms)(struct kvk_dev *dev, const struct kvk_forms *job, double *z);

@@ -39,7 +39,7 @@ static const struct {
 	{ "attention", false, offsetof(struct kvk_backend, attention) },
 	{ "scores", false, offsetof(struct kvk_backend, scores) },
 	{ "reduce_heads", false, offsetof(struct kvk_backend, reduce_heads) },
-	{ "moments", false, offsetof(struct kvk_backend, moments) },
+	{ "row_moments", false, offsetof(struct kvk_backend, row_moments) },
 	{ "forms", false, offsetof(struct kvk_backend, forms) },
 	{ "pool", false, offsetof(struct kvk_backend, pool) },
 	{ "select", false, offsetof(struct kvk_backend, select) },

@@ -93,7 +93,7 @@ int cpu_attention(struct kvk_dev *dev, const float *q, const size_t *q_at, size_
 int cpu_scores(struct kvk_dev *dev, const struct kvk_scores *job, float *s);
 int cpu_reduce_heads(
     struct kvk_dev *dev, const float *x, size_t Hq, size_t Hkv, size_t n, enum kvk_reduce how, float *y);
-int cpu_moments(struct kvk_dev *dev, const float *x, size_t H, size_t n, size_t D, double *mean, double *cov);
+int cpu_row_moments(struct kvk_dev *dev, const float *x, size_t H, size_t n, size_t D, double *mean, double *cov);
 int cpu_forms(struct kvk_dev *dev, const struct kvk_forms *job, double *z);
 int cpu_pool(struct kvk_dev *dev, const float *x, size_t H, size_t n, enum kvk_pool kind, size_t width, float *y);
 int cpu_select(struct kvk_dev *dev, const struct kvk_select *job, int32_t *index);

@@ -231,11 +231,11 @@ fit(struct expected *x, const struct kv_device *d, struct kv_err *e)
 	    (cov = kv_device_alloc(d, Hq * D * D, sizeof *cov, e)) == NULL ||
 	    (rows = kv_device_view(d, x->rows, Hq * x->n * D * sizeof *rows, e)) == NULL)
 		goto done;
-	rc = kv_device_check(d, d->op->moments(d->dev, rows, Hq, x->n, D, mean, cov), "moments", e);
+	rc = kv_device_check(d, d->op->row_moments(d->dev, rows, Hq, x->n, D, mean, cov), "row_moments", e);
 	if (rc == KV_OK)
-		rc = kv_device_get(d, x->mean, mean, Hq * D * sizeof *mean, "moments", e);
+		rc = kv_device_get(d, x->mean, mean, Hq * D * sizeof *mean, "row_moments", e);
 	if (rc == KV_OK)
-		rc = kv_device_get(d, x->cov, cov, Hq * D * D * sizeof *cov, "moments", e);
+		rc = kv_device_get(d, x->cov, cov, Hq * D * D * sizeof *cov, "row_moments", e);
 done:
 	kv_device_unview(d, rows);
 	kv_device_free(d, cov);
@@ -329,7 +329,7 @@ run(const struct kv_layer *l, const struct kv_params *p, struct kv_raw *out, str
 	struct expected x = { 0 };
 	int rc;
 
-	if ((rc = kv_device_ready(l->device, "moments forms", e)) < 0 ||
+	if ((rc = kv_device_ready(l->device, "row_moments forms", e)) < 0 ||
 	    (rc = expected_init(&x, l, p, e)) < 0 ||
 	    (rc = turn_back(&x, l, e)) < 0 || (rc = fit(&x, l->device, e)) < 0 || (rc = turn_ahead(&x, p, e)) < 0 ||
 	    (rc = exponents(&x, l->device, e)) < 0)

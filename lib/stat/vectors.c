@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * One vector against another, but for Kendall's tau.  Formulas: METHODS 6.2, 6.3, 5.2. */
+ * One vector against another, but for Kendall's tau.  Formulas: METHODS 6.2, 6.3. */
 #include <math.h>
 #include <string.h>
 

@@ -52,3 +52,19 @@ stray() {
 	[ "$status" -ne 0 ]
 	[[ "$output" == *"same base name"* ]]
 }
+
+@test "a section that is cited is there" {
+	methods=$BATS_TEST_DIRNAME/../check-methods
+	run "$methods"
+	[ "$status" -eq 0 ]
+	[ -z "$output" ]
+	printf '# Methods\n## 1. Rules\n### 1.4 Order\n### 1.10 More\n## 4. Selection\n' >"$T/METHODS.md"
+	printf '/* %s 1.4. See %s 1.10, 4 and 1.4 */\n' METHODS METHODS >"$T/lib/a.c"
+	run "$methods" "$T"
+	[ "$status" -eq 0 ]
+	printf '\n/* %s 1.4, 1.1 and 2 */\n' METHODS >"$T/lib/a.h"
+	run "$methods" "$T"
+	[ "$status" -ne 0 ]
+	[[ $output == *"lib/a.h:2: METHODS.md has no section 1.1"* && $output == *"has no section 2"* ]]
+	[[ $output != *"1.4"* ]]
+}

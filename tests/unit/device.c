@@ -123,7 +123,7 @@ static void
 every_operation(void **state)
 {
 	static const char *const ops =
-	    "weight_open weight_close rows linear rms_norm silu_mul heads attention scores reduce_heads moments forms "
+	    "weight_open weight_close rows linear rms_norm silu_mul heads attention scores reduce_heads row_moments forms "
 	    "pool select";
 	const size_t first = offsetof(struct kvk_backend, open);
 

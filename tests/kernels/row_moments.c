@@ -24,7 +24,7 @@ check_moments(size_t H, size_t n, size_t D, int threads)
 	double *mean = test_alloc(H * D, sizeof *mean), *cov = test_alloc(H * D * D, sizeof *cov);
 	struct kvk_dev *dev = test_dev(threads);
 
-	assert_int_equal(kvk_cpu.moments(dev, x, H, n, D, mean, cov), 0);
+	assert_int_equal(kvk_cpu.row_moments(dev, x, H, n, D, mean, cov), 0);
 	for (size_t h = 0; h < H; h++)
 		for (size_t a = 0; a < D; a++)
 			for (size_t b = 0; b < D; b++) {

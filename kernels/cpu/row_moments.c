@@ -69,7 +69,7 @@ head(const float *x, size_t n, size_t D, const struct scratch *s, double *mean, 
 }
 
 int
-cpu_moments(struct kvk_dev *dev, const float *x, size_t H, size_t n, size_t D, double *mean, double *cov)
+cpu_row_moments(struct kvk_dev *dev, const float *x, size_t H, size_t n, size_t D, double *mean, double *cov)
 {
 	const size_t N = padded(D);
 	const size_t bytes = cpu_room(ROWS * N, sizeof(double)) + cpu_room(D * TURNED, sizeof(double)) +
