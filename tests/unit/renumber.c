@@ -78,8 +78,9 @@ evict(struct evicted *v, struct rig *r, const struct rig_prompt *p, size_t l, co
 			v->score[h * T + i] = keep == NULL || keep[i] ? 1.0f : 0.0f;
 	}
 	score_layer_init(&v->x, &r->d, c->Hq, c->Hkv, T, c->D, c->scale, NULL, 0, p->k + at);
-	v->x.cfg.inv_freq = c->inv_freq;
 	v->x.cfg.rope_dim = c->rope_dim;
+	v->x.cfg.inv_freq = test_alloc(c->rope_dim / 2, sizeof *c->inv_freq); /* the layer frees it */
+	memcpy(v->x.cfg.inv_freq, c->inv_freq, c->rope_dim / 2 * sizeof *c->inv_freq);
 	score_layer_put(&v->x, "v", KVK_F32, "kv_head token dim", kv, p->v + at, NULL);
 	must(kv_score_attrs_to_json(&a, attrs, &e), &e);
 	score_layer_put(&v->x, "score", KVK_F32, "kv_head token", score, v->score, attrs);
