@@ -38,6 +38,19 @@ static struct {
 	size_t listed, heads;
 } tally;
 
+/* Heads of all layers and sequences, and those without any entry. */
+static size_t n_heads, n_empty;
+
+static void
+count_heads(const struct kv_tensor *budget)
+{
+	const int32_t *B = budget->data;
+
+	n_heads += budget->shape[0];
+	for (size_t h = 0; h < budget->shape[0]; h++)
+		n_empty += B[h] == 0;
+}
+
 /* What was decided, with what the method has to say about it. */
 static void
 tell(const struct kv_layer *l)
@@ -49,6 +62,7 @@ tell(const struct kv_layer *l)
 	if (text != NULL)
 		kv_note("sequence %zu, layer %d: %s", l->step->seq->number, l->layer, text);
 	free(text);
+	count_heads(budget);
 	tally.listed += json_array_size(list);
 	tally.heads += list != NULL ? budget->shape[0] : 0;
 }
@@ -88,5 +102,7 @@ main(int argc, char **argv)
 	if (kv_common.verbose && tally.heads > 0)
 		kv_note("%s: %zu of %zu heads (%.2f %%)", tally.name, tally.listed, tally.heads,
 		    100.0 * (double)tally.listed / (double)tally.heads);
+	if (n_empty > 0)
+		kv_warn("%zu of %zu heads keep nothing at all", n_empty, n_heads);
 	return rc;
 }
