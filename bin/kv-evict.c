@@ -110,9 +110,8 @@ check_renumbered(struct run *r, const struct kv_layer *l, struct kv_err *e)
 	if (next == r->next_position)
 		return KV_OK;
 	return kv_fail(e, KV_ESHAPE,
-	    "the heads of this layer keep %lld entries each, those of layer %zu %lld: with --renumber all layers must "
-	    "keep "
-	    "equally many, or the next token has no position",
+	    "the heads of this layer keep %lld entries each, those of layer %zu %lld: with --renumber all layers "
+	    "must keep equally many, or the next token has no position",
 	    (long long)next, r->first_layer, (long long)r->next_position);
 }
 
