@@ -3,8 +3,9 @@
  * Departs from the public code, which spends more or less than was granted, by working in rationals; --variant has the
  * public ones. */
 #include <math.h>
-#include <string.h>
+#include <stdlib.h>
 
+#include "lib/buf.h"
 #include "lib/budget/budget.h"
 
 static const struct kv_param beta = { .name = "beta", .kind = KV_PARAM_COUNT, .arg = "N", .min = 1, .max = 1000000,
@@ -20,10 +21,16 @@ exact(const struct kv_budget_prompt *all, size_t b, size_t *base_l, struct kv_er
 {
 	const uint64_t L = all->L, base = all->base, n = all->room;
 	const bool fits = base * (2 * b - 1) <= n * b; /* the first layer's share */
+	uint64_t *num = kv_alloc(L, sizeof *num, e);
+	int rc;
 
+	if (num == NULL)
+		return KV_EMEM;
 	for (uint64_t l = 0; l < L; l++)
-		base_l[l] = fits ? base * (2 * b - 1) * (L - 1) - l * base * (2 * b - 2) : n * (L - 1) - 2 * l * (n - base);
-	return kv_apportion(base_l, fits ? b * (L - 1) : L - 1, L, L * base, base_l, e);
+		num[l] = fits ? base * (2 * b - 1) * (L - 1) - l * base * (2 * b - 2) : n * (L - 1) - 2 * l * (n - base);
+	rc = kv_apportion(num, fits ? b * (L - 1) : L - 1, L, L * base, base_l, e);
+	free(num);
+	return rc;
 }
 
 /* KVCache-Factory and AdaKV: whole steps, which overspend.  uniform_below: KVCache-Factory's way out for short prompts. */

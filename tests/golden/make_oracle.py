@@ -6,6 +6,9 @@
 
 FIXTURES: the folder that the reference's make_fixtures.py writes (NAME.json, NAME.npz).  OUT: tests/golden/oracle.
 Kept: the records of METHODS and of the uniform budgets, the quantities, the arrays they name.
+=======
+Kept: the records of METHODS, all budgets, the quantities, the arrays they name, of q only the rows that METHODS read.
+>>>>>>> faf664a (wip tests)
 Nothing is computed here: numbers and kept sets are the reference's own.  Needs numpy.
 """
 import glob
@@ -27,7 +30,7 @@ METHODS = {
     "coverage": (),
 }
 LONG = 250  # prompts this long leave their large kept sets behind, which are most of the bytes
-BUDGETS = ("uniform",)
+SMALL = 64  # composed budgets up to here keep their sets
 
 
 def save(folder, meta, arrays):
@@ -68,17 +71,29 @@ def cut_score(meta, arrays):
     return out
 
 
-def cut_budget(meta, arrays):
-    keys = ("H", "n", "base") + BUDGETS
-    meta["results"] = [{k: r[k] for k in keys} for r in meta["results"]]
+def cut_compose(meta, arrays):
+    meta["results"] = [r for r in meta["results"] if r["layer"] == r["head"] == "uniform"]
+    return arrays
+
+
+def cut_composed(meta, _):
+    """The other combinations, over the arrays of compose.npz."""
+    meta["name"] = "composed"
+    meta["results"] = [{k: v for k, v in r.items() if k != "kept" or r["C"] <= SMALL}
+                       for r in meta["results"] if not r["layer"] == r["head"] == "uniform"]
     return {}
 
 
-def cut_compose(meta, arrays):
-    keys = ("C", "layer", "head", "bases", "budgets", "kept", "coverage", "bound")
-    meta["results"] = [{k: r[k] for k in keys} for r in meta["results"]
-                       if r["layer"] in BUDGETS and r["head"] in BUDGETS]
-    return arrays
+def join_fastgen(src, names):
+    """Of every score case its record of fastgen."""
+    out, arrays = dict(name="fastgen", results=[]), {}
+    for name in names:
+        meta, have = load(src, name)
+        for r in meta["results"]:
+            if r["method"] == "fastgen":
+                out["results"].append(dict(case=name, S=meta["S"], rows=r["rows"]))
+                arrays[name] = have[r["mass"]]
+    return out, arrays
 
 
 def main():
@@ -86,12 +101,14 @@ def main():
     os.makedirs(out, exist_ok=True)
     names = sorted(os.path.basename(p)[:-5] for p in glob.glob(os.path.join(src, "s[0-9]*.json")))
     cut = [(name, cut_score) for name in names]
-    cut += [("budgets", cut_budget), ("compose", cut_compose), ("select", lambda meta, arrays: arrays),
-            ("quantities", lambda meta, arrays: arrays)]
+    cut += [("compose", cut_compose), ("compose", cut_composed)]
+    cut += [(name, lambda meta, arrays: arrays) for name in ("budgets", "layers", "nacl_random", "select", "quantities")]
     for name, f in cut:
         meta, arrays = load(src, name)
         meta.pop("arrays", None)
-        save(out, meta, f(meta, arrays))
+        arrays = f(meta, arrays)
+        save(out, meta, arrays)
+    save(out, *join_fastgen(src, names))
 
 
 if __name__ == "__main__":

@@ -35,11 +35,16 @@ allot_put(struct allot_rig *x, size_t l, const char *name, enum kvk_type type, c
 void
 allot_init(struct allot_rig *x, size_t L, size_t H, size_t T)
 {
+	struct kv_err e = { 0 };
+
 	assert_in_range(L, 1, ALLOT_LAYERS_MAX);
 	*x = (struct allot_rig){ .cfg = { .L = L, .Hq = H, .Hkv = H }, .seq = { .T = T } };
+	must(kv_device_open(&x->device, "cpu", 1, &e), &e);
 	for (size_t l = 0; l < L; l++) {
 		x->step[l] = (struct kv_step){ .seq = &x->seq, .layer = (int)l };
-		x->layer[l] = (struct kv_layer){ .cfg = &x->cfg, .step = &x->step[l], .layer = (int)l, .T = T };
+		x->layer[l] = (struct kv_layer){
+			.device = &x->device, .cfg = &x->cfg, .step = &x->step[l], .layer = (int)l, .T = T
+		};
 	}
 }
 
@@ -48,6 +53,7 @@ allot_fini(struct allot_rig *x)
 {
 	for (size_t l = 0; l < x->cfg.L; l++)
 		kv_step_clear(&x->step[l]);
+	kv_device_close(&x->device);
 }
 
 void

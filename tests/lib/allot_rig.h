@@ -10,6 +10,7 @@
 #define ALLOT_LAYERS_MAX 32
 
 struct allot_rig {
+	struct kv_device device;
 	struct kv_config cfg;
 	struct kv_sequence seq;
 	struct kv_step step[ALLOT_LAYERS_MAX];
