@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * cake: layers get entries by preference, how widely and how changeably their window attends (METHODS 2.13 and 3.7,
- * arXiv:2503.12491); uniform inside a layer.  The scores' attribute `preference` says it. */
+ * arXiv:2503.12491); uniform inside a layer.  The scores' attribute `preference` says it.  Departs from the public code
+ * by handing on what that loses when it clips for the last time. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -35,10 +36,24 @@ spread(size_t amount, size_t most, size_t L, size_t *b)
 			b[l] += amount / open + (i++ < amount % open);
 }
 
+/* Returns the sum. */
+static size_t
+clip(size_t L, size_t most, size_t *b)
+{
+	size_t sum = 0;
+
+	for (size_t l = 0; l < L; l++) {
+		b[l] = b[l] < most ? b[l] : most;
+		sum += b[l];
+	}
+	return sum;
+}
+
+/* base < n, so that there is room for all. */
 static void
 allot(const double *pref, double sum, size_t L, size_t base, size_t n, size_t *b)
 {
-	size_t over = 0, spent = 0;
+	size_t over = 0, spent;
 
 	for (size_t l = 0; l < L; l++) {
 		b[l] = (size_t)(pref[l] / sum * (double)(L * base));
@@ -46,11 +61,8 @@ allot(const double *pref, double sum, size_t L, size_t base, size_t n, size_t *b
 		b[l] = b[l] < n ? b[l] : n;
 	}
 	spread(over, n, L, b);
-	for (size_t l = 0; l < L; l++)
-		spent += b[l];
-	spread(spent < L * base ? L * base - spent : 0, n, L, b);
-	for (size_t l = 0; l < L; l++)
-		b[l] = b[l] < n ? b[l] : n;
+	while ((spent = clip(L, n, b)) < L * base)
+		spread(L * base - spent, n, L, b);
 }
 
 static int

@@ -84,6 +84,11 @@ def cut_composed(meta, _):
     return {}
 
 
+def cut_nacl(meta, arrays):
+    meta["results"] = [r for r in meta["results"] if "kept" in r]
+    return arrays
+
+
 def join_fastgen(src, names):
     """Of every score case its record of fastgen."""
     out, arrays = dict(name="fastgen", results=[]), {}
@@ -101,8 +106,8 @@ def main():
     os.makedirs(out, exist_ok=True)
     names = sorted(os.path.basename(p)[:-5] for p in glob.glob(os.path.join(src, "s[0-9]*.json")))
     cut = [(name, cut_score) for name in names]
-    cut += [("compose", cut_compose), ("compose", cut_composed)]
-    cut += [(name, lambda meta, arrays: arrays) for name in ("budgets", "layers", "nacl_random", "select", "quantities")]
+    cut += [("compose", cut_compose), ("compose", cut_composed), ("nacl_random", cut_nacl)]
+    cut += [(name, lambda meta, arrays: arrays) for name in ("budgets", "layers", "select", "quantities")]
     for name, f in cut:
         meta, arrays = load(src, name)
         meta.pop("arrays", None)

@@ -107,18 +107,17 @@ by_hand(void **state)
 static void
 pooled(void **state)
 {
-	static const float s[2 * 9] = { [4] = 0.3f, [9 + 3] = 0.3f, [9 + 4] = 0.3f, [9 + 5] = 0.3f };
+	static const float s[2 * 9] = { [4] = 0.375f, [9 + 3] = 0.375f, [9 + 4] = 0.375f, [9 + 5] = 0.375f };
 	const struct kv_score_attrs pool = { .method = "test", .pool = KVK_POOL_AVG, .pool_width = 3 };
 	struct allot_rig x;
 
 	(void)state;
 	allot_init(&x, 1, 2, 9);
 	allot_put_score(&x, 0, s, 9, (struct kv_protection){ 0, 0, -1 }, &pool);
-	run_four(&x, 4, "rho", "0");
-	assert_true(allot_budget(&x, 0)[0] == 4 && allot_budget(&x, 0)[1] == 4);
-	run_four(&x, 4, "max", "pooled"); /* 0.1 and 0.3: three to one, of 8 */
-	print_message("%d %d\n", allot_budget(&x, 0)[0], allot_budget(&x, 0)[1]);
-	assert_true(allot_budget(&x, 0)[0] == 6 && allot_budget(&x, 0)[1] == 2);
+	run_four(&x, 5, "rho", "0");
+	assert_true(allot_budget(&x, 0)[0] == 5 && allot_budget(&x, 0)[1] == 5);
+	run_four(&x, 5, "max", "pooled"); /* 0.125 and 0.375 with a floor of 1: three quarters of 8 are 6 */
+	assert_true(allot_budget(&x, 0)[0] == 7 && allot_budget(&x, 0)[1] == 3);
 	allot_fini(&x);
 }
 
