@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Random numbers that belong to a cache slot and not to an order of work: the same on every machine and for any number of
- * threads.
+ * Random numbers that belong to a cache slot and not to an order of work: the same on every machine and for any number
+ * of threads.
  */
 #ifndef KV_HASH_H
 #define KV_HASH_H

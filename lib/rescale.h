@@ -8,7 +8,8 @@
 
 #include "lib/err.h"
 
-/* Ranks from the lowest score, 1/n .. 1; equal scores share the mean of their ranks; NaN ranks as -inf.  Fails: KV_EMEM. */
+/* Ranks from the lowest score, 1/n .. 1; equal scores share the mean of their ranks; NaN ranks as -inf.  Fails:
+ * KV_EMEM. */
 int kv_rescale_rank(float *x, size_t n, struct kv_err *e);
 /* Divided by their sum, or by the largest; all zeros stay.  NaN counts as 0 and stays.  Fails: KV_ESHAPE (a negative
  * score). */

@@ -5,7 +5,7 @@
 #include <omp.h>
 #include <string.h>
 
-#define ROWS 256 /* of one piece: with D = 128 they are 256 KiB, twice */
+#define ROWS   256        /* of one piece: with D = 128 they are 256 KiB, twice */
 #define TURNED (ROWS + 8) /* stride of turned rows: a power of two would put a column into few cache lines */
 
 struct scratch {
@@ -57,7 +57,8 @@ head(const float *x, size_t n, size_t D, const struct scratch *s, double *mean, 
 		for (size_t j = 0; j < N; j += CPU_PRODUCT_STEP) {
 			const size_t rows = j + CPU_PRODUCT_STEP < D ? j + CPU_PRODUCT_STEP : D;
 
-			cpu_product_f64(s->columns, TURNED, s->rows + j, N, rows, m, CPU_PRODUCT_STEP, s->product + j, N);
+			cpu_product_f64(
+			    s->columns, TURNED, s->rows + j, N, rows, m, CPU_PRODUCT_STEP, s->product + j, N);
 		}
 		for (size_t a = 0; a < D; a++)
 			for (size_t b = a; b < D; b++)
@@ -72,8 +73,8 @@ int
 cpu_row_moments(struct kvk_dev *dev, const float *x, size_t H, size_t n, size_t D, double *mean, double *cov)
 {
 	const size_t N = padded(D);
-	const size_t bytes = cpu_room(ROWS * N, sizeof(double)) + cpu_room(D * TURNED, sizeof(double)) +
-	    cpu_room(D * N, sizeof(double));
+	const size_t bytes =
+	    cpu_room(ROWS * N, sizeof(double)) + cpu_room(D * TURNED, sizeof(double)) + cpu_room(D * N, sizeof(double));
 	size_t stride;
 	char *scratch;
 

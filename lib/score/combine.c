@@ -12,14 +12,23 @@
 #define INPUTS_MAX 32
 
 static const struct kv_param how = {
-	.name = "how", .kind = KV_PARAM_CHOICE, .arg = "HOW", .choices = "sum|max|rank",
+	.name = "how",
+	.kind = KV_PARAM_CHOICE,
+	.arg = "HOW",
+	.choices = "sum|max|rank",
 	.help = "weighted sum, largest weighted score, or weighted mean of the ranks",
 };
 static const struct kv_param weights = {
-	.name = "weights", .kind = KV_PARAM_TEXT, .arg = "A,B,...", .help = "one per score, in their order; else all 1",
+	.name = "weights",
+	.kind = KV_PARAM_TEXT,
+	.arg = "A,B,...",
+	.help = "one per score, in their order; else all 1",
 };
 static const struct kv_param normalize = {
-	.name = "normalize", .kind = KV_PARAM_CHOICE, .arg = "WHAT", .choices = "none|sum|max|range",
+	.name = "normalize",
+	.kind = KV_PARAM_CHOICE,
+	.arg = "WHAT",
+	.choices = "none|sum|max|range",
 	.help = "per head, first: divide by the sum or the largest, or bring to 0 .. 1",
 };
 
@@ -57,7 +66,8 @@ weight_at(const char *list, size_t i, double *w, struct kv_err *e)
 		const double x = strtod(s, &end);
 
 		if (end == s || !isfinite(x) || (*end != ',' && *end != '\0'))
-			return kv_fail(e, KV_EARG, "--weights: expected numbers with commas between them, got '%s'", list);
+			return kv_fail(
+			    e, KV_EARG, "--weights: expected numbers with commas between them, got '%s'", list);
 		if (at == i) {
 			*w = x;
 			return KV_OK;
@@ -83,7 +93,8 @@ check(const struct kv_params *p, struct kv_err *e)
 	double w;
 
 	if (kv_is(p, &how, "rank") && !kv_is(p, &normalize, "none"))
-		return kv_fail(e, KV_EARG, "--how rank and --normalize %s: ranks do not need it", kv_text(p, &normalize));
+		return kv_fail(
+		    e, KV_EARG, "--how rank and --normalize %s: ranks do not need it", kv_text(p, &normalize));
 	return weight_at(kv_text(p, &weights), SIZE_MAX, &w, e);
 }
 
@@ -108,8 +119,8 @@ add_input(struct inputs *in, const struct kv_layer *l, const struct kv_tensor *t
 	if ((rc = kv_score_read(t, l->cfg->Hkv, l->T, &x->a, &H, &x->columns, e)) < 0)
 		return kv_where(e, "%s", t->name);
 	if (in->n > 0 && H != in->H)
-		return kv_fail(e, KV_ESHAPE, "%s has %zu heads, but %s has %zu: give all the same --granularity", t->name, H,
-		    in->of[0].t->name, in->H);
+		return kv_fail(e, KV_ESHAPE, "%s has %zu heads, but %s has %zu: give all the same --granularity",
+		    t->name, H, in->of[0].t->name, in->H);
 	in->H = H;
 	in->columns = in->n == 0 || x->columns < in->columns ? x->columns : in->columns;
 	in->n++;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * expected-attention: what the next tokens will attend to, if their queries are drawn like the prompt's (METHODS 2.12,
- * arXiv:2510.00636).  The queries, turned back to where no position has rotated them, are taken as normally distributed;
- * mean and covariance are turned to the average of the coming positions; the expectation of exp(q.k) follows in closed form.
- * Double precision up to the softmax: scores differ by the exponential of what is summed up here. */
+ * arXiv:2510.00636).  The queries, turned back to where no position has rotated them, are taken as normally
+ * distributed; mean and covariance are turned to the average of the coming positions; the expectation of exp(q.k)
+ * follows in closed form.  Double precision up to the softmax: scores differ by the exponential of what is summed up. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -298,7 +298,8 @@ reduced(const struct expected *x, enum kvk_reduce how, size_t h, size_t G, size_
 }
 
 static int
-finish(const struct expected *x, const struct kv_layer *l, const struct kv_params *p, struct kv_raw *out, struct kv_err *e)
+finish(const struct expected *x, const struct kv_layer *l, const struct kv_params *p, struct kv_raw *out,
+    struct kv_err *e)
 {
 	const size_t D = x->c->D, G = x->c->Hq / out->H, share = out->H / x->c->Hkv;
 	const bool norms = kv_is(p, &value_norm, "on");
@@ -330,8 +331,8 @@ run(const struct kv_layer *l, const struct kv_params *p, struct kv_raw *out, str
 	int rc;
 
 	if ((rc = kv_device_ready(l->device, "row_moments forms", e)) < 0 ||
-	    (rc = expected_init(&x, l, p, e)) < 0 ||
-	    (rc = turn_back(&x, l, e)) < 0 || (rc = fit(&x, l->device, e)) < 0 || (rc = turn_ahead(&x, p, e)) < 0 ||
+	    (rc = expected_init(&x, l, p, e)) < 0 || (rc = turn_back(&x, l, e)) < 0 ||
+	    (rc = fit(&x, l->device, e)) < 0 || (rc = turn_ahead(&x, p, e)) < 0 ||
 	    (rc = exponents(&x, l->device, e)) < 0)
 		goto done;
 	rc = finish(&x, l, p, out, e);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * inverted: minus what the scores in the stream rank by (METHODS 2.14), so that what was last comes first.  A negative
- * control.  The earlier pooling is part of the ranking: it is done here, and nothing is pooled later.  Protection stays. */
+ * control.  The earlier pooling is part of the ranking: it is done here, and nothing is pooled later.  Protection
+ * stays. */
 #include "lib/score/score.h"
 
 static int

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * streaming: attention sinks and the most recent tokens (METHODS 2.9, arXiv:2309.17453).  No scores: a tensor without
- * columns that protects the first tokens and gives the rest of the budget to the last ones.  Positions stay as they are,
- * where the paper counts them anew inside the cache. */
+ * columns that protects the first tokens and gives the rest of the budget to the last ones.  Positions stay as they
+ * are, where the paper counts them anew inside the cache. */
 #include "lib/score/score.h"
 
 static const struct kv_takes takes[] = {

@@ -51,7 +51,8 @@ check_moments(size_t H, size_t n, size_t D, int threads)
 static void
 moments(void **state)
 {
-	static const size_t sizes[][3] = { { 1, 0, 4 }, { 1, 1, 2 }, { 3, 31, 8 }, { 2, 257, 17 }, { 2, 700, 6 }, { 5, 33, 24 } };
+	static const size_t sizes[][3] = { { 1, 0, 4 }, { 1, 1, 2 }, { 3, 31, 8 }, { 2, 257, 17 }, { 2, 700, 6 },
+		{ 5, 33, 24 } };
 
 	(void)state;
 	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
@@ -71,7 +72,8 @@ check_forms(size_t Hq, size_t Hkv, size_t T, size_t D, enum kvk_type type)
 	for (size_t i = 0; i < Hq * D; i++)
 		b[i] = (double)some[i];
 	for (size_t i = 0; i < Hq * D * D; i++) /* symmetric */
-		a[i] = (double)some[Hq * D + i / D / D * D * D + (i / D % D < i % D ? i / D % D * D + i % D : i % D * D + i / D % D)];
+		a[i] = (double)some[Hq * D + i / D / D * D * D +
+				    (i / D % D < i % D ? i / D % D * D + i % D : i % D * D + i / D % D)];
 	for (int t = 0; t < 2; t++) {
 		struct kvk_dev *dev = test_dev(t + 1);
 

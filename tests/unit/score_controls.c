@@ -47,8 +47,9 @@ put_scores(struct score_layer *x, const float *s, size_t n, const char *pool, si
 	const size_t shape[] = { 2, n };
 
 	score_layer_put(x, "score", KVK_F32, "kv_head token", shape, s,
-	    json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "method", "before", "pool", pool, "pool_width", (json_int_t)width,
-	        "n_sink", (json_int_t)1, "n_recent", (json_int_t)2, "n_tokens", (json_int_t)x->in.T));
+	    json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "method", "before", "pool", pool, "pool_width",
+		(json_int_t)width, "n_sink", (json_int_t)1, "n_recent", (json_int_t)2, "n_tokens",
+		(json_int_t)x->in.T));
 }
 
 static void
@@ -118,7 +119,8 @@ shuffled(void **state)
 		read_attrs(s, &a);
 		assert_string_equal(a.method, "shuffled");
 		assert_string_equal(json_string_value(json_object_get(s->attrs, "of")), "before");
-		assert_true(a.pool == KVK_POOL_MAX && a.pool_width == 3 && a.protect.n_sink == 1 && a.protect.n_recent == 2);
+		assert_true(
+		    a.pool == KVK_POOL_MAX && a.pool_width == 3 && a.protect.n_sink == 1 && a.protect.n_recent == 2);
 		memcpy(i == 0 ? one : two, s->data, sizeof one);
 		if (i == 1)
 			assert_memory_equal(one, two, sizeof one);

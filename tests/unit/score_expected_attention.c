@@ -65,11 +65,13 @@ paper(void **state)
 	score_layer_fini(&x);
 }
 
-/* A quarter turn per position: the queries, turned back, are all (1, 0); one coming position, 4, turns them to itself. */
+/* A quarter turn per position: the queries, turned back, are all (1, 0); one coming position, 4, turns them to itself.
+ */
 static void
 turns(void **state)
 {
-	static const float q[] = { 1, 0, 0, 1, -1, 0, 0, -1 }, k[] = { 0, 0, 1, 0, 0, 1, -1, 0 }, v[] = { 1, 0, 1, 0, 1, 0, 1, 0 };
+	static const float q[] = { 1, 0, 0, 1, -1, 0, 0, -1 }, k[] = { 0, 0, 1, 0, 0, 1, -1, 0 },
+			   v[] = { 1, 0, 1, 0, 1, 0, 1, 0 };
 	const double a = exp(1), sum = 1 + a + 1 + 1 / a;
 	const float want[] = { (float)(1 / sum), (float)(a / sum), (float)(1 / sum), (float)(1 / a / sum) };
 	static const float zeros[3] = { 0 };

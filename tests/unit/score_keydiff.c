@@ -31,7 +31,8 @@ tear_down(void **state)
 	return 0;
 }
 
-/* Keys along x, along x, along y: the anchor is (2/3, 1/3), whatever their lengths.  A key of zeros has the cosine 0. */
+/* Keys along x, along x, along y: the anchor is (2/3, 1/3), whatever their lengths.  A key of zeros has the cosine 0.
+ */
 static void
 paper(void **state)
 {

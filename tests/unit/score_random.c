@@ -47,7 +47,8 @@ hashes(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-		assert_true(kv_hash_slot(known[i].seed, known[i].layer, known[i].head, known[i].position) == known[i].hash);
+		assert_true(
+		    kv_hash_slot(known[i].seed, known[i].layer, known[i].head, known[i].position) == known[i].hash);
 }
 
 /* The top 24 bits times 2^-24, exactly; a head and a seed of their own. */
