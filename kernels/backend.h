@@ -23,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define KVK_ABI      3  /* raised with every change of the table */
+#define KVK_ABI      4  /* raised with every change of the table */
 #define KVK_ROW_TILE 64 /* rows; see Conventions */
 
 /* Element types: of tensors in a stream (the first ones) and of weights in a model file (all but I32). */
@@ -106,6 +106,7 @@ struct kvk_scores {
 	float scale;
 	enum kvk_reduce rows; /* how the rows become one number */
 	size_t n;             /* columns 0 .. n-1 are wanted, n <= T; the softmax still runs over all visible keys */
+	float *mean;          /* out, [Hq][n] with KVK_VAR: the mean as well; NULL: not wanted */
 };
 
 /* Which entries each head keeps.  Ordering: rank descending, then tie descending (if given), then position ascending;

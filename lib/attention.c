@@ -107,24 +107,43 @@ take_rows(struct rows *r, const struct kv_layer *l, const char *who, const struc
 	return pack(r, l, e);
 }
 
-/* Device part: s [Hq][n] per query head, y [H][n] reduced. */
+/* y [H][n], host: x [Hq][n], device, reduced over heads. */
 static int
-compute(const struct kv_device *d, const struct kvk_scores *job, size_t H, enum kvk_reduce how, float *y, struct kv_err *e)
+reduce(const struct kv_device *d, const struct kvk_scores *job, const float *x, size_t H, enum kvk_reduce how, float *y,
+    struct kv_err *e)
 {
-	float *s = NULL, *reduced = NULL;
+	float *reduced = kv_device_alloc(d, H * job->n, sizeof *reduced, e);
+	int rc;
+
+	if (reduced == NULL)
+		return KV_EMEM;
+	rc = kv_device_check(
+	    d, d->op->reduce_heads(d->dev, x, job->Hq, H, job->n, how, reduced), "reduce_heads", e);
+	if (rc == KV_OK)
+		rc = kv_device_get(d, y, reduced, H * job->n * sizeof *y, "scores", e);
+	kv_device_free(d, reduced);
+	return rc;
+}
+
+/* Device part: s [Hq][n] per query head, y [H][n] reduced, and the mean's likewise if it is asked for. */
+static int
+compute(const struct kv_device *d, struct kvk_scores *job, size_t H, const struct kv_attention *a, float *y,
+    struct kv_err *e)
+{
+	float *s = NULL;
 	int rc = KV_EMEM;
 
-	if ((s = kv_device_alloc(d, job->Hq * job->n, sizeof *s, e)) == NULL ||
-	    (reduced = kv_device_alloc(d, H * job->n, sizeof *reduced, e)) == NULL)
+	if ((s = kv_device_alloc(d, job->Hq * job->n, sizeof *s, e)) == NULL)
+		goto done;
+	if (a->mean != NULL && (job->mean = kv_device_alloc(d, job->Hq * job->n, sizeof *s, e)) == NULL)
 		goto done;
 	rc = kv_device_check(d, d->op->scores(d->dev, job, s), "scores", e);
 	if (rc == KV_OK)
-		rc = kv_device_check(
-		    d, d->op->reduce_heads(d->dev, s, job->Hq, H, job->n, how, reduced), "reduce_heads", e);
-	if (rc == KV_OK)
-		rc = kv_device_get(d, y, reduced, H * job->n * sizeof *y, "scores", e);
+		rc = reduce(d, job, s, H, a->heads, y, e);
+	if (rc == KV_OK && a->mean != NULL)
+		rc = reduce(d, job, job->mean, H, a->heads, a->mean, e);
 done:
-	kv_device_free(d, reduced);
+	kv_device_free(d, job->mean);
 	kv_device_free(d, s);
 	return rc;
 }
@@ -157,7 +176,7 @@ kv_attention(const struct kv_layer *l, const char *who, const struct kv_attentio
 		if ((job.k_behind = kv_device_view(d, r.k_behind->data, r.k_behind->bytes, e)) == NULL)
 			goto done;
 	}
-	rc = compute(d, &job, H, a->heads, y, e);
+	rc = compute(d, &job, H, a, y, e);
 done:
 	kv_device_unview(d, job.k_behind);
 	kv_device_unview(d, job.k);

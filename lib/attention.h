@@ -13,6 +13,7 @@ struct kv_attention {
 	bool behind_keys;       /* are the keys of those tokens, k.NAME, in the denominator too?  Each row sees its own */
 	bool move_back;         /* rows see as much as if the last of them stood on the prompt's last token */
 	enum kvk_reduce rows;   /* over all query rows together */
+	float *mean;            /* out, with KVK_VAR: the mean over the rows [H][n] as well; NULL: not wanted */
 	enum kvk_reduce heads;  /* over query heads: KVK_MEAN, KVK_SUM or KVK_MAX */
 };
 

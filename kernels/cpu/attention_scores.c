@@ -209,6 +209,8 @@ score_head(const struct kvk_scores *j, size_t h, const struct work *w, float *s)
 		add_rows(j, h, i0, j->n_q - i0 < w->rows ? j->n_q - i0 : w->rows, w);
 	for (size_t i = 0; i < j->n; i++)
 		s[i] = (float)column(j, w, i);
+	for (size_t i = 0; i < j->n && j->rows == KVK_VAR && j->mean != NULL; i++)
+		j->mean[h * j->n + i] = (float)(j->n_q > 0 ? w->total[i] * (1.0 / (double)j->n_q) : 0);
 }
 
 int

@@ -55,8 +55,7 @@ preference(const struct kv_layer *l, const struct kv_params *p, const struct kv_
 static int
 run(const struct kv_layer *l, const struct kv_params *p, struct kv_raw *out, struct kv_err *e)
 {
-	const struct kv_attention mean = { .window = kv_window(p), .rows = KVK_MEAN, .heads = KVK_MEAN };
-	const struct kv_attention var = { .window = kv_window(p), .rows = KVK_VAR, .heads = KVK_MEAN };
+	const struct kv_attention a = { .window = kv_window(p), .rows = KVK_VAR, .heads = KVK_MEAN, .mean = out->s };
 	const float weight = (float)kv_number(p, &variance_weight);
 	double layer = 0;
 	float *v, *room = NULL;
@@ -65,8 +64,7 @@ run(const struct kv_layer *l, const struct kv_params *p, struct kv_raw *out, str
 	if ((v = kv_alloc(out->H * out->n, sizeof *v, e)) == NULL ||
 	    (room = kv_alloc(out->n, sizeof *room, e)) == NULL)
 		goto done;
-	if ((rc = kv_attention(l, p->method->name, &mean, out->H, out->n, out->s, e)) < 0 ||
-	    (rc = kv_attention(l, p->method->name, &var, out->H, out->n, v, e)) < 0 ||
+	if ((rc = kv_attention(l, p->method->name, &a, out->H, out->n, v, e)) < 0 ||
 	    (rc = preference(l, p, out, v, room, &layer, e)) < 0)
 		goto done;
 	for (size_t i = 0; i < out->H * out->n; i++)

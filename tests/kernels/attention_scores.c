@@ -129,6 +129,25 @@ run(const struct setup *s, int threads)
 	return y;
 }
 
+/* The variance's own mean is the mean. */
+static void
+mean_of_variance(struct setup *s)
+{
+	const size_t n = s->job.Hq * s->job.n;
+	float *mean = test_alloc(n, sizeof *mean), *want, *y;
+
+	s->job.rows = KVK_MEAN;
+	want = run(s, 1);
+	s->job.rows = KVK_VAR;
+	s->job.mean = mean;
+	y = run(s, 2);
+	s->job.mean = NULL;
+	test_same("mean", mean, want, n);
+	free(y);
+	free(want);
+	free(mean);
+}
+
 static void
 compare(const struct sizes *z)
 {
@@ -150,6 +169,7 @@ compare(const struct sizes *z)
 		free(y);
 		free(other);
 	}
+	mean_of_variance(&s);
 	free(want);
 	tear_down(&s);
 }
