@@ -322,3 +322,43 @@ score_oracle(struct kv_device *d, const char *method)
 	}
 	return count;
 }
+
+struct kv_device score_device;
+
+int
+score_set_up(void **state)
+{
+	struct kv_err e = { 0 };
+
+	(void)state;
+	return kv_device_open(&score_device, "cpu", 2, &e);
+}
+
+int
+score_tear_down(void **state)
+{
+	(void)state;
+	kv_device_close(&score_device);
+	return 0;
+}
+
+const struct kv_tensor *
+assert_scored(struct score_layer *x, const struct kv_params *p, const float *expect, size_t n)
+{
+	const struct kv_tensor *s = score_run(x, p);
+
+	assert_int_equal(s->shape[0], 1);
+	assert_int_equal(s->shape[1], n);
+	assert_scores_near(s->data, expect, n, "paper");
+	return s;
+}
+
+struct kv_score_attrs
+score_attributes(const struct kv_tensor *s)
+{
+	struct kv_score_attrs a;
+	struct kv_err e = { 0 };
+
+	assert_int_equal(kv_score_attrs_from_json(&a, s->attrs, &e), KV_OK);
+	return a;
+}

@@ -7,6 +7,11 @@
 #include "lib/score/score.h"
 #include "tests/lib/oracle.h"
 
+/* The CPU with two threads, open between these two, which are a cmocka group's set-up and tear-down. */
+extern struct kv_device score_device;
+int score_set_up(void **state);
+int score_tear_down(void **state);
+
 /* q and k as kv-prefill would write them, f32, over the caller's numbers; q [Hq][n_q][D] holds the prompt's last n_q
  * queries (NULL: none).  Further tensors by kv_step_put(&x->step, ...); fini frees the step. */
 struct score_layer {
@@ -36,6 +41,11 @@ void score_params(struct kv_params *p, const char *method, ...);
 
 /* Runs the method; the score is in the step then.  A fault ends the test. */
 const struct kv_tensor *score_run(struct score_layer *x, const struct kv_params *p);
+
+/* The same for a layer of one KV head, its n scores compared. */
+const struct kv_tensor *assert_scored(struct score_layer *x, const struct kv_params *p, const float *expect, size_t n);
+/* A score's attributes, typed; unreadable ones end the test. */
+struct kv_score_attrs score_attributes(const struct kv_tensor *s);
 
 /* Every record of `method` in every case of the oracle: own scores against the reference's within the tolerance,
  * attributes, and kept sets from both.  Returns the number of kept sets compared; a difference ends the test.

@@ -11,49 +11,9 @@
 
 #include "tests/lib/score_input.h"
 
-static struct kv_device device;
-
-static int
-set_up(void **state)
-{
-	struct kv_err e = { 0 };
-
-	(void)state;
-	return kv_device_open(&device, "cpu", 2, &e);
-}
-
-static int
-tear_down(void **state)
-{
-	(void)state;
-	kv_device_close(&device);
-	return 0;
-}
-
 /* Two query heads of one KV head.  Keys whose exponentials are 1, 2, 1 for a query of 1; the second head looks everywhere
  * alike. */
 static const float k3[3] = { 0, 0.69314718f, 0 }, q3[2][3] = { { 1, 1, 1 }, { 0, 0, 0 } };
-
-static const struct kv_tensor *
-scored(struct score_layer *x, const struct kv_params *p, const float *expect, size_t n)
-{
-	const struct kv_tensor *s = score_run(x, p);
-
-	assert_int_equal(s->shape[0], 1);
-	assert_int_equal(s->shape[1], n);
-	assert_scores_near(s->data, expect, n, "paper");
-	return s;
-}
-
-static struct kv_score_attrs
-attributes(const struct kv_tensor *s)
-{
-	struct kv_score_attrs a;
-	struct kv_err e = { 0 };
-
-	assert_int_equal(kv_score_attrs_from_json(&a, s->attrs, &e), KV_OK);
-	return a;
-}
 
 static double
 preference(const struct kv_tensor *s)
@@ -78,16 +38,16 @@ paper(void **state)
 
 	(void)state;
 	score_params(&p, "cake", "window", "2", NULL);
-	score_layer_init(&x, &device, 2, 1, 3, 1, 1.0f, &q3[0][0], 3, k3);
-	s = scored(&x, &p, &expect, 1);
+	score_layer_init(&x, &score_device, 2, 1, 3, 1, 1.0f, &q3[0][0], 3, k3);
+	s = assert_scored(&x, &p, &expect, 1);
 	assert_true(fabs(preference(s) - entropy * var) < 1e-6);
-	a = attributes(s);
+	a = score_attributes(s);
 	assert_true(a.protect.n_recent == 2 && a.pool == KVK_POOL_AVG && a.pool_width == 5);
 	score_params(&p, "cake", "window", "2", "gamma", "1", "tau1", "2", "tau2", "0.5", NULL);
-	s = scored(&x, &p, &light, 1);
+	s = assert_scored(&x, &p, &light, 1);
 	assert_true(fabs(preference(s) - sqrt(entropy) * var * var) < 1e-6);
 	score_params(&p, "cake", "window", "3", NULL); /* no history */
-	s = scored(&x, &p, &expect, 0);
+	s = assert_scored(&x, &p, &expect, 0);
 	assert_true(preference(s) == 0);
 	score_layer_fini(&x);
 }
@@ -102,7 +62,7 @@ not_a_number(void **state)
 
 	(void)state;
 	score_params(&p, "cake", "window", "2", NULL);
-	score_layer_init(&x, &device, 2, 1, 3, 1, 1.0f, &q3[0][0], 3, k);
+	score_layer_init(&x, &score_device, 2, 1, 3, 1, 1.0f, &q3[0][0], 3, k);
 	s = score_run(&x, &p);
 	assert_true(isnan(((const float *)s->data)[0]) && preference(s) == 0);
 	score_layer_fini(&x);
@@ -112,7 +72,7 @@ static void
 oracle(void **state)
 {
 	(void)state;
-	assert_true(score_oracle(&device, "cake") > 100);
+	assert_true(score_oracle(&score_device, "cake") > 100);
 }
 
 int
@@ -124,5 +84,5 @@ main(void)
 		cmocka_unit_test(oracle),
 	};
 
-	return cmocka_run_group_tests(tests, set_up, tear_down);
+	return cmocka_run_group_tests(tests, score_set_up, score_tear_down);
 }

@@ -13,25 +13,6 @@
 #include "lib/rescale.h"
 #include "tests/lib/score_input.h"
 
-static struct kv_device device;
-
-static int
-set_up(void **state)
-{
-	struct kv_err e = { 0 };
-
-	(void)state;
-	return kv_device_open(&device, "cpu", 2, &e);
-}
-
-static int
-tear_down(void **state)
-{
-	(void)state;
-	kv_device_close(&device);
-	return 0;
-}
-
 static const float keys[8] = { 0 };
 
 /* Two KV heads; attrs as kv-score writes them. */
@@ -51,7 +32,7 @@ static const float a[2 * 4] = { 1, 2, 3, 4, 0, 0, 0, 8 }, b[2 * 3] = { 10, 0, 10
 static void
 layer(struct score_layer *x)
 {
-	score_layer_init(x, &device, 2, 2, 4, 1, 1.0f, NULL, 0, keys);
+	score_layer_init(x, &score_device, 2, 2, 4, 1, 1.0f, NULL, 0, keys);
 	put(x, "score", a, 4, "none", 1, 0, 2);
 	put(x, "score.b", b, 3, "none", 1, 4, 1);
 }
@@ -139,7 +120,7 @@ refusals(void **state)
 
 	(void)state;
 	score_params(&p, "combine", NULL);
-	score_layer_init(&x, &device, 2, 2, 4, 1, 1.0f, NULL, 0, keys);
+	score_layer_init(&x, &score_device, 2, 2, 4, 1, 1.0f, NULL, 0, keys);
 	refused(&x, &p, "combine needs scores");
 	layer(&x);
 	score_layer_put(&x, "score.c", KVK_F32, "head token", heads, four,
@@ -192,5 +173,5 @@ main(void)
 		cmocka_unit_test(scales),
 	};
 
-	return cmocka_run_group_tests(tests, set_up, tear_down);
+	return cmocka_run_group_tests(tests, score_set_up, score_tear_down);
 }

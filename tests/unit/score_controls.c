@@ -13,31 +13,12 @@
 #include "lib/budget/budget.h"
 #include "tests/lib/score_input.h"
 
-static struct kv_device device;
-
-static int
-set_up(void **state)
-{
-	struct kv_err e = { 0 };
-
-	(void)state;
-	return kv_device_open(&device, "cpu", 2, &e);
-}
-
-static int
-tear_down(void **state)
-{
-	(void)state;
-	kv_device_close(&device);
-	return 0;
-}
-
 static const float keys[2 * 8] = { 0 };
 
 static void
 layer(struct score_layer *x, size_t T)
 {
-	score_layer_init(x, &device, 2, 2, T, 1, 1.0f, NULL, 0, keys);
+	score_layer_init(x, &score_device, 2, 2, T, 1, 1.0f, NULL, 0, keys);
 }
 
 /* Scores of a method that was there before: two heads. */
@@ -224,5 +205,5 @@ main(void)
 		cmocka_unit_test(no_columns),
 	};
 
-	return cmocka_run_group_tests(tests, set_up, tear_down);
+	return cmocka_run_group_tests(tests, score_set_up, score_tear_down);
 }

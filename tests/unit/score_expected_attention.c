@@ -12,25 +12,6 @@
 
 #include "tests/lib/score_input.h"
 
-static struct kv_device device;
-
-static int
-set_up(void **state)
-{
-	struct kv_err e = { 0 };
-
-	(void)state;
-	return kv_device_open(&device, "cpu", 2, &e);
-}
-
-static int
-tear_down(void **state)
-{
-	(void)state;
-	kv_device_close(&device);
-	return 0;
-}
-
 static struct kv_err e;
 
 /* Queries of one head at positions 0 .. T-1, keys and values; D is 2, so that there is one angle per position. */
@@ -39,7 +20,7 @@ layer(struct score_layer *x, size_t T, const float *q, const float *k, const flo
 {
 	const size_t shape[] = { 1, T, 2 };
 
-	score_layer_init(x, &device, 1, 1, T, 2, 1.0f, q, T, k);
+	score_layer_init(x, &score_device, 1, 1, T, 2, 1.0f, q, T, k);
 	score_layer_put(x, "v", KVK_F32, "kv_head token dim", shape, v, NULL);
 	score_rotary(x, 10000);
 	x->cfg.inv_freq[0] = (float)frequency;
@@ -119,7 +100,7 @@ static void
 oracle(void **state)
 {
 	(void)state;
-	assert_true(score_oracle(&device, "expected-attention") > 50);
+	assert_true(score_oracle(&score_device, "expected-attention") > 50);
 }
 
 int
@@ -132,5 +113,5 @@ main(void)
 		cmocka_unit_test(oracle),
 	};
 
-	return cmocka_run_group_tests(tests, set_up, tear_down);
+	return cmocka_run_group_tests(tests, score_set_up, score_tear_down);
 }

@@ -11,49 +11,9 @@
 
 #include "tests/lib/score_input.h"
 
-static struct kv_device device;
-
-static int
-set_up(void **state)
-{
-	struct kv_err e = { 0 };
-
-	(void)state;
-	return kv_device_open(&device, "cpu", 2, &e);
-}
-
-static int
-tear_down(void **state)
-{
-	(void)state;
-	kv_device_close(&device);
-	return 0;
-}
-
 /* Two query heads of one KV head.  Keys whose exponentials are 1, 2, 1 for a query of 1; the second head looks everywhere
  * alike. */
 static const float k3[3] = { 0, 0.69314718f, 0 }, q3[2][3] = { { 1, 1, 1 }, { 0, 0, 0 } };
-
-static const struct kv_tensor *
-scored(struct score_layer *x, const struct kv_params *p, const float *expect, size_t n)
-{
-	const struct kv_tensor *s = score_run(x, p);
-
-	assert_int_equal(s->shape[0], 1);
-	assert_int_equal(s->shape[1], n);
-	assert_scores_near(s->data, expect, n, "paper");
-	return s;
-}
-
-static struct kv_score_attrs
-attributes(const struct kv_tensor *s)
-{
-	struct kv_score_attrs a;
-	struct kv_err e = { 0 };
-
-	assert_int_equal(kv_score_attrs_from_json(&a, s->attrs, &e), KV_OK);
-	return a;
-}
 
 static void
 paper(void **state)
@@ -69,17 +29,17 @@ paper(void **state)
 
 	(void)state;
 	score_params(&p, "h2o", NULL);
-	score_layer_init(&x, &device, 2, 1, 3, 1, 1.0f, &q3[0][0], 3, k3);
-	a = attributes(scored(&x, &p, all, 3));
+	score_layer_init(&x, &score_device, 2, 1, 3, 1, 1.0f, &q3[0][0], 3, k3);
+	a = score_attributes(assert_scored(&x, &p, all, 3));
 	assert_true(a.protect.recent_share == 0.5 && a.pool == KVK_POOL_NONE);
 	kv_protection_resolve(&a.protect, 7);
 	assert_int_equal(a.protect.n_recent, 3); /* C div 2 */
 	score_params(&p, "h2o", "window", "1", "recent", "8", NULL);
-	a = attributes(scored(&x, &p, last, 3));
+	a = score_attributes(assert_scored(&x, &p, last, 3));
 	assert_true(a.protect.n_recent == 8 && a.protect.recent_share < 0);
 	score_layer_fini(&x);
 	score_params(&p, "h2o", NULL);
-	score_layer_init(&x, &device, 2, 1, 3, 1, 1.0f, &q3[0][0], 2, k3);
+	score_layer_init(&x, &score_device, 2, 1, 3, 1, 1.0f, &q3[0][0], 2, k3);
 	assert_int_equal(kv_score_layer(&x.in, &p, &e), KV_ESHAPE);
 	assert_non_null(strstr(e.text, "--queries all"));
 	score_layer_fini(&x);
@@ -97,7 +57,7 @@ no_future(void **state)
 	(void)state;
 	for (size_t i = 0; i < 3; i++) {
 		score_params(&p, methods[i], NULL);
-		score_layer_init(&x, &device, 1, 1, 3, 1, 1.0f, q, 3, k);
+		score_layer_init(&x, &score_device, 1, 1, 3, 1, 1.0f, q, 3, k);
 		assert_true(((const float *)score_run(&x, &p)->data)[2] == 0);
 		score_layer_fini(&x);
 	}
@@ -107,7 +67,7 @@ static void
 oracle(void **state)
 {
 	(void)state;
-	assert_true(score_oracle(&device, "h2o") > 100);
+	assert_true(score_oracle(&score_device, "h2o") > 100);
 }
 
 int
@@ -119,5 +79,5 @@ main(void)
 		cmocka_unit_test(oracle),
 	};
 
-	return cmocka_run_group_tests(tests, set_up, tear_down);
+	return cmocka_run_group_tests(tests, score_set_up, score_tear_down);
 }

@@ -12,25 +12,6 @@
 
 #include "tests/lib/score_input.h"
 
-static struct kv_device device;
-
-static int
-set_up(void **state)
-{
-	struct kv_err e = { 0 };
-
-	(void)state;
-	return kv_device_open(&device, "cpu", 2, &e);
-}
-
-static int
-tear_down(void **state)
-{
-	(void)state;
-	kv_device_close(&device);
-	return 0;
-}
-
 /* Keys along x, along x, along y: the anchor is (2/3, 1/3), whatever their lengths.  A key of zeros has the cosine 0.
  */
 static void
@@ -44,7 +25,7 @@ paper(void **state)
 
 	(void)state;
 	score_params(&p, "keydiff", NULL);
-	score_layer_init(&x, &device, 2, 2, 3, 2, 1.0f, NULL, 0, &k[0][0][0]);
+	score_layer_init(&x, &score_device, 2, 2, 3, 2, 1.0f, NULL, 0, &k[0][0][0]);
 	s = score_run(&x, &p);
 	assert_scores_near(s->data, expect, 6, "two heads");
 	assert_true(((const float *)s->data)[0] == ((const float *)s->data)[1]);
@@ -61,7 +42,7 @@ one_token(void **state)
 
 	(void)state;
 	score_params(&p, "keydiff", NULL);
-	score_layer_init(&x, &device, 1, 1, 1, 3, 1.0f, NULL, 0, k);
+	score_layer_init(&x, &score_device, 1, 1, 1, 3, 1.0f, NULL, 0, k);
 	assert_float_equal(*(const float *)score_run(&x, &p)->data, -1, 1e-6);
 	score_layer_fini(&x);
 }
@@ -70,7 +51,7 @@ static void
 oracle(void **state)
 {
 	(void)state;
-	assert_true(score_oracle(&device, "keydiff") > 200);
+	assert_true(score_oracle(&score_device, "keydiff") > 200);
 }
 
 int
@@ -82,5 +63,5 @@ main(void)
 		cmocka_unit_test(oracle),
 	};
 
-	return cmocka_run_group_tests(tests, set_up, tear_down);
+	return cmocka_run_group_tests(tests, score_set_up, score_tear_down);
 }

@@ -12,25 +12,6 @@
 
 #include "tests/lib/score_input.h"
 
-static struct kv_device device;
-
-static int
-set_up(void **state)
-{
-	struct kv_err e = { 0 };
-
-	(void)state;
-	return kv_device_open(&device, "cpu", 2, &e);
-}
-
-static int
-tear_down(void **state)
-{
-	(void)state;
-	kv_device_close(&device);
-	return 0;
-}
-
 /* Two KV heads of three keys; norms 5, 0, 13 and 1, 2, 3. */
 static void
 paper(void **state)
@@ -45,7 +26,7 @@ paper(void **state)
 
 	(void)state;
 	score_params(&p, "knorm", NULL);
-	score_layer_init(&x, &device, 2, 2, 3, 2, 1.0f, NULL, 0, &k[0][0][0]);
+	score_layer_init(&x, &score_device, 2, 2, 3, 2, 1.0f, NULL, 0, &k[0][0][0]);
 	s = score_run(&x, &p);
 	assert_int_equal(s->shape[1], 3);
 	assert_memory_equal(s->data, expect, sizeof expect);
@@ -71,7 +52,7 @@ types(void **state)
 		const float unused[2] = { 0 };
 		struct score_layer x;
 
-		score_layer_init(&x, &device, 1, 1, 1, 2, 1.0f, NULL, 0, unused);
+		score_layer_init(&x, &score_device, 1, 1, 1, 2, 1.0f, NULL, 0, unused);
 		score_layer_put(&x, "k", i ? KVK_BF16 : KVK_F16, "kv_head token dim", shape, i ? brain : half, NULL);
 		assert_float_equal(*(const float *)score_run(&x, &p)->data, -2.5f, 0);
 		score_layer_fini(&x);
@@ -82,7 +63,7 @@ static void
 oracle(void **state)
 {
 	(void)state;
-	assert_true(score_oracle(&device, "knorm") > 200);
+	assert_true(score_oracle(&score_device, "knorm") > 200);
 }
 
 int
@@ -94,5 +75,5 @@ main(void)
 		cmocka_unit_test(oracle),
 	};
 
-	return cmocka_run_group_tests(tests, set_up, tear_down);
+	return cmocka_run_group_tests(tests, score_set_up, score_tear_down);
 }

@@ -11,49 +11,9 @@
 
 #include "tests/lib/score_input.h"
 
-static struct kv_device device;
-
-static int
-set_up(void **state)
-{
-	struct kv_err e = { 0 };
-
-	(void)state;
-	return kv_device_open(&device, "cpu", 2, &e);
-}
-
-static int
-tear_down(void **state)
-{
-	(void)state;
-	kv_device_close(&device);
-	return 0;
-}
-
 /* A prompt of two tokens, whose keys are worth 1 and 2 to a query of 1, and a response of two. */
 static const float k2[2] = { 0, 0.69314718f };
 static const float q_response[2][2] = { { 1, 1 }, { 0, 0 } };
-
-static const struct kv_tensor *
-scored(struct score_layer *x, const struct kv_params *p, const float *expect, size_t n)
-{
-	const struct kv_tensor *s = score_run(x, p);
-
-	assert_int_equal(s->shape[0], 1);
-	assert_int_equal(s->shape[1], n);
-	assert_scores_near(s->data, expect, n, "paper");
-	return s;
-}
-
-static struct kv_score_attrs
-attributes(const struct kv_tensor *s)
-{
-	struct kv_score_attrs a;
-	struct kv_err e = { 0 };
-
-	assert_int_equal(kv_score_attrs_from_json(&a, s->attrs, &e), KV_OK);
-	return a;
-}
 
 static void
 paper(void **state)
@@ -71,14 +31,14 @@ paper(void **state)
 
 	(void)state;
 	score_params(&p, "laq", NULL);
-	score_layer_init(&x, &device, 2, 1, 2, 1, 1.0f, q, 1, k2);
+	score_layer_init(&x, &score_device, 2, 1, 2, 1, 1.0f, q, 1, k2);
 	score_response(&x, &q_response[0][0], NULL, 2);
-	a = attributes(scored(&x, &p, both, 2));
+	a = score_attributes(assert_scored(&x, &p, both, 2));
 	assert_true(a.protect.n_recent == 0 && a.pool == KVK_POOL_MAX && a.pool_width == 7);
 	score_params(&p, "laq", "mask", "public", NULL);
-	scored(&x, &p, published, 2);
+	assert_scored(&x, &p, published, 2);
 	score_params(&p, "laq", "window", "1", NULL);
-	a = attributes(scored(&x, &p, &window, 1));
+	a = score_attributes(assert_scored(&x, &p, &window, 1));
 	assert_int_equal(a.protect.n_recent, 1);
 	score_layer_fini(&x);
 }
@@ -94,7 +54,7 @@ refusals(void **state)
 	(void)state;
 	score_params(&p, "laq", "window", "1", NULL);
 	assert_string_equal(kv_queries_print(kv_score_queries(kv_score_find("laq"), &p), text), "window:32");
-	score_layer_init(&x, &device, 2, 1, 2, 1, 1.0f, NULL, 0, k2);
+	score_layer_init(&x, &score_device, 2, 1, 2, 1, 1.0f, NULL, 0, k2);
 	assert_int_equal(kv_score_layer(&x.in, &p, &e), KV_ESHAPE);
 	assert_non_null(strstr(e.text, "q.response"));
 	score_response(&x, &q_response[0][0], NULL, 2);
@@ -107,7 +67,7 @@ static void
 oracle(void **state)
 {
 	(void)state;
-	assert_true(score_oracle(&device, "laq") > 100);
+	assert_true(score_oracle(&score_device, "laq") > 100);
 }
 
 int
@@ -119,5 +79,5 @@ main(void)
 		cmocka_unit_test(oracle),
 	};
 
-	return cmocka_run_group_tests(tests, set_up, tear_down);
+	return cmocka_run_group_tests(tests, score_set_up, score_tear_down);
 }

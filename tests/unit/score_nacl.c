@@ -11,49 +11,9 @@
 
 #include "tests/lib/score_input.h"
 
-static struct kv_device device;
-
-static int
-set_up(void **state)
-{
-	struct kv_err e = { 0 };
-
-	(void)state;
-	return kv_device_open(&device, "cpu", 2, &e);
-}
-
-static int
-tear_down(void **state)
-{
-	(void)state;
-	kv_device_close(&device);
-	return 0;
-}
-
 /* Two query heads of one KV head.  Keys whose exponentials are 1, 2, 1 for a query of 1; the second head looks everywhere
  * alike. */
 static const float k3[3] = { 0, 0.69314718f, 0 }, q3[2][3] = { { 1, 1, 1 }, { 0, 0, 0 } };
-
-static const struct kv_tensor *
-scored(struct score_layer *x, const struct kv_params *p, const float *expect, size_t n)
-{
-	const struct kv_tensor *s = score_run(x, p);
-
-	assert_int_equal(s->shape[0], 1);
-	assert_int_equal(s->shape[1], n);
-	assert_scores_near(s->data, expect, n, "paper");
-	return s;
-}
-
-static struct kv_score_attrs
-attributes(const struct kv_tensor *s)
-{
-	struct kv_score_attrs a;
-	struct kv_err e = { 0 };
-
-	assert_int_equal(kv_score_attrs_from_json(&a, s->attrs, &e), KV_OK);
-	return a;
-}
 
 static void
 paper(void **state)
@@ -67,11 +27,11 @@ paper(void **state)
 
 	(void)state;
 	score_params(&p, "nacl", NULL);
-	score_layer_init(&x, &device, 2, 1, 3, 1, 1.0f, &q3[0][0], 3, k3);
-	a = attributes(scored(&x, &p, one, 3));
+	score_layer_init(&x, &score_device, 2, 1, 3, 1, 1.0f, &q3[0][0], 3, k3);
+	a = score_attributes(assert_scored(&x, &p, one, 3));
 	assert_true(a.protect.n_sink == 4 && a.protect.n_recent == 8 && a.pool == KVK_POOL_NONE);
 	score_params(&p, "nacl", "window", "2", "recent", "window", NULL);
-	a = attributes(scored(&x, &p, two, 3));
+	a = score_attributes(assert_scored(&x, &p, two, 3));
 	assert_int_equal(a.protect.n_recent, 2);
 	score_layer_fini(&x);
 }
@@ -92,15 +52,15 @@ proxies(void **state)
 	(void)state;
 	score_params(&p, "nacl", NULL);
 	assert_string_equal(kv_queries_print(kv_score_queries(kv_score_find("nacl"), &p), text), "part:100");
-	score_layer_init(&x, &device, 1, 1, n, 1, 1.0f, q, 10, k);
+	score_layer_init(&x, &score_device, 1, 1, n, 1, 1.0f, q, 10, k);
 	s = score_run(&x, &p);
 	assert_int_equal(json_integer_value(json_object_get(s->attrs, "window")), 10);
-	assert_int_equal(attributes(s).protect.n_recent, 10);
+	assert_int_equal(score_attributes(s).protect.n_recent, 10);
 	for (size_t i = n; i > n - 10; i--)
 		want += 1 / (double)i;
 	assert_true(fabs((double)((const float *)s->data)[0] - want) < 1e-7);
 	score_layer_fini(&x);
-	score_layer_init(&x, &device, 1, 1, n, 1, 1.0f, q, 9, k);
+	score_layer_init(&x, &score_device, 1, 1, n, 1, 1.0f, q, 9, k);
 	assert_int_equal(kv_score_layer(&x.in, &p, &e), KV_ESHAPE);
 	score_layer_fini(&x);
 }
@@ -109,7 +69,7 @@ static void
 oracle(void **state)
 {
 	(void)state;
-	assert_true(score_oracle(&device, "nacl") > 100);
+	assert_true(score_oracle(&score_device, "nacl") > 100);
 }
 
 int
@@ -121,5 +81,5 @@ main(void)
 		cmocka_unit_test(oracle),
 	};
 
-	return cmocka_run_group_tests(tests, set_up, tear_down);
+	return cmocka_run_group_tests(tests, score_set_up, score_tear_down);
 }

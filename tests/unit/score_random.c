@@ -13,25 +13,6 @@
 #include "lib/hash.h"
 #include "tests/lib/score_input.h"
 
-static struct kv_device device;
-
-static int
-set_up(void **state)
-{
-	struct kv_err e = { 0 };
-
-	(void)state;
-	return kv_device_open(&device, "cpu", 2, &e);
-}
-
-static int
-tear_down(void **state)
-{
-	(void)state;
-	kv_device_close(&device);
-	return 0;
-}
-
 /* From the reference implementation, in arbitrary-precision integers. */
 static void
 hashes(void **state)
@@ -62,7 +43,7 @@ scores(void **state)
 
 	(void)state;
 	score_params(&p, "random", "seed", "42", NULL);
-	score_layer_init(&x, &device, 2, 2, 3, 1, 1.0f, NULL, 0, k);
+	score_layer_init(&x, &score_device, 2, 2, 3, 1, 1.0f, NULL, 0, k);
 	s = score_run(&x, &p);
 	assert_int_equal(s->shape[1], 3);
 	for (size_t h = 0; h < 2; h++)
@@ -80,7 +61,7 @@ static void
 oracle(void **state)
 {
 	(void)state;
-	assert_true(score_oracle(&device, "random") > 200);
+	assert_true(score_oracle(&score_device, "random") > 200);
 }
 
 int
@@ -92,5 +73,5 @@ main(void)
 		cmocka_unit_test(oracle),
 	};
 
-	return cmocka_run_group_tests(tests, set_up, tear_down);
+	return cmocka_run_group_tests(tests, score_set_up, score_tear_down);
 }

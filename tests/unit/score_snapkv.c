@@ -12,25 +12,6 @@
 
 #include "tests/lib/score_input.h"
 
-static struct kv_device device;
-
-static int
-set_up(void **state)
-{
-	struct kv_err e = { 0 };
-
-	(void)state;
-	return kv_device_open(&device, "cpu", 2, &e);
-}
-
-static int
-tear_down(void **state)
-{
-	(void)state;
-	kv_device_close(&device);
-	return 0;
-}
-
 /* Keys whose exponentials are 1, 2, 1, 3 for a query of 1; the second query head looks everywhere alike. */
 #define LN2 0.69314718f
 #define LN3 1.09861229f
@@ -43,7 +24,7 @@ run(const struct kv_params *p, const float *q, size_t n_q, const float *expect, 
 	const struct kv_tensor *s;
 	struct score_layer x;
 
-	score_layer_init(&x, &device, 2, 1, 4, 1, 1.0f, q, n_q, paper_k);
+	score_layer_init(&x, &score_device, 2, 1, 4, 1, 1.0f, q, n_q, paper_k);
 	s = score_run(&x, p);
 	assert_string_equal(s->name, "score");
 	assert_string_equal(s->axis[0], H == 1 ? "kv_head" : "head");
@@ -97,7 +78,7 @@ static void
 oracle(void **state)
 {
 	(void)state;
-	assert_true(score_oracle(&device, "snapkv") > 100);
+	assert_true(score_oracle(&score_device, "snapkv") > 100);
 }
 
 /* The same bytes for any number of threads. */
@@ -118,7 +99,7 @@ threads(void **state)
 	score_params(&p, "snapkv", NULL);
 	assert_int_equal(kv_device_open(&one, "cpu", 1, &e), KV_OK);
 	score_layer_init(
-	    &x, &device, q->shape[0], k->shape[0], k->shape[1], k->shape[2], 0.125f, q->data, q->shape[1], k->data);
+	    &x, &score_device, q->shape[0], k->shape[0], k->shape[1], k->shape[2], 0.125f, q->data, q->shape[1], k->data);
 	score_layer_init(
 	    &y, &one, q->shape[0], k->shape[0], k->shape[1], k->shape[2], 0.125f, q->data, q->shape[1], k->data);
 	a = score_run(&x, &p);
@@ -140,7 +121,7 @@ not_a_number(void **state)
 
 	(void)state;
 	score_params(&p, "snapkv", "window", "1", NULL);
-	score_layer_init(&x, &device, 2, 1, 4, 1, 1.0f, (const float[]){ 1, 0 }, 1, k);
+	score_layer_init(&x, &score_device, 2, 1, 4, 1, 1.0f, (const float[]){ 1, 0 }, 1, k);
 	assert_true(isnan(((const float *)score_run(&x, &p)->data)[1]));
 	score_layer_fini(&x);
 }
@@ -165,7 +146,7 @@ refusals(void **state)
 	json_t *attrs;
 
 	(void)state;
-	score_layer_init(&x, &device, 2, 1, 4, 1, 1.0f, &paper_q[0][0], 2, paper_k);
+	score_layer_init(&x, &score_device, 2, 1, 4, 1, 1.0f, &paper_q[0][0], 2, paper_k);
 	attrs = score_layer_tensor(&x, "q")->attrs;
 	refused(&x, "3", "--queries window:3");
 	json_object_set_new(attrs, "first_position", json_integer(1));
@@ -237,5 +218,5 @@ main(void)
 		cmocka_unit_test(attributes),
 	};
 
-	return cmocka_run_group_tests(tests, set_up, tear_down);
+	return cmocka_run_group_tests(tests, score_set_up, score_tear_down);
 }

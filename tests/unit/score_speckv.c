@@ -11,49 +11,9 @@
 
 #include "tests/lib/score_input.h"
 
-static struct kv_device device;
-
-static int
-set_up(void **state)
-{
-	struct kv_err e = { 0 };
-
-	(void)state;
-	return kv_device_open(&device, "cpu", 2, &e);
-}
-
-static int
-tear_down(void **state)
-{
-	(void)state;
-	kv_device_close(&device);
-	return 0;
-}
-
 /* Two query heads of one KV head.  Keys whose exponentials are 1, 2, 1 for a query of 1; the second head looks everywhere
  * alike. */
 static const float k3[3] = { 0, 0.69314718f, 0 }, q3[2][3] = { { 1, 1, 1 }, { 0, 0, 0 } };
-
-static const struct kv_tensor *
-scored(struct score_layer *x, const struct kv_params *p, const float *expect, size_t n)
-{
-	const struct kv_tensor *s = score_run(x, p);
-
-	assert_int_equal(s->shape[0], 1);
-	assert_int_equal(s->shape[1], n);
-	assert_scores_near(s->data, expect, n, "paper");
-	return s;
-}
-
-static struct kv_score_attrs
-attributes(const struct kv_tensor *s)
-{
-	struct kv_score_attrs a;
-	struct kv_err e = { 0 };
-
-	assert_int_equal(kv_score_attrs_from_json(&a, s->attrs, &e), KV_OK);
-	return a;
-}
 
 static void
 paper(void **state)
@@ -69,17 +29,17 @@ paper(void **state)
 	(void)state;
 	score_params(&p, "speckv", "window", "1", NULL);
 	assert_string_equal(kv_queries_print(kv_score_queries(kv_score_find("speckv"), &p), text), "window:2");
-	score_layer_init(&x, &device, 2, 1, 3, 1, 1.0f, &q3[0][0], 3, k3);
+	score_layer_init(&x, &score_device, 2, 1, 3, 1, 1.0f, &q3[0][0], 3, k3);
 	score_response(&x, q_draft, &k_draft, 1);
-	a = attributes(scored(&x, &p, &largest, 1));
+	a = score_attributes(assert_scored(&x, &p, &largest, 1));
 	assert_true(a.protect.n_recent == 2 && a.pool == KVK_POOL_MAX && a.pool_width == 7);
 	score_params(&p, "speckv", "window", "1", "reduce", "mean", "recent", "0", NULL);
-	a = attributes(scored(&x, &p, &mean, 1));
+	a = score_attributes(assert_scored(&x, &p, &mean, 1));
 	assert_int_equal(a.protect.n_recent, 0);
 	score_params(&p, "speckv", "window", "2", NULL);
-	scored(&x, &p, &mean, 0);
+	assert_scored(&x, &p, &mean, 0);
 	score_params(&p, "speckv", "window", "all", NULL);
-	scored(&x, &p, &mean, 0);
+	assert_scored(&x, &p, &mean, 0);
 	score_layer_fini(&x);
 }
 
@@ -87,7 +47,7 @@ static void
 oracle(void **state)
 {
 	(void)state;
-	assert_true(score_oracle(&device, "speckv") > 100);
+	assert_true(score_oracle(&score_device, "speckv") > 100);
 }
 
 int
@@ -98,5 +58,5 @@ main(void)
 		cmocka_unit_test(oracle),
 	};
 
-	return cmocka_run_group_tests(tests, set_up, tear_down);
+	return cmocka_run_group_tests(tests, score_set_up, score_tear_down);
 }

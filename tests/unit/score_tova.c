@@ -10,25 +10,6 @@
 
 #include "tests/lib/score_input.h"
 
-static struct kv_device device;
-
-static int
-set_up(void **state)
-{
-	struct kv_err e = { 0 };
-
-	(void)state;
-	return kv_device_open(&device, "cpu", 2, &e);
-}
-
-static int
-tear_down(void **state)
-{
-	(void)state;
-	kv_device_close(&device);
-	return 0;
-}
-
 /* Two KV heads; the last query of head 0 weighs its keys 1 : 2 : 1, that of head 1 is zero.  Earlier rows must not
  * matter. */
 static void
@@ -44,7 +25,7 @@ paper(void **state)
 
 	(void)state;
 	score_params(&p, "tova", NULL);
-	score_layer_init(&x, &device, 2, 2, 3, 1, 1.0f, &q[0][0], 2, &k[0][0]);
+	score_layer_init(&x, &score_device, 2, 2, 3, 1, 1.0f, &q[0][0], 2, &k[0][0]);
 	s = score_run(&x, &p);
 	assert_int_equal(s->shape[1], 3);
 	assert_scores_near(s->data, expect, 3, "head 0");
@@ -61,7 +42,7 @@ static void
 oracle(void **state)
 {
 	(void)state;
-	assert_true(score_oracle(&device, "tova") > 100);
+	assert_true(score_oracle(&score_device, "tova") > 100);
 }
 
 int
@@ -72,5 +53,5 @@ main(void)
 		cmocka_unit_test(oracle),
 	};
 
-	return cmocka_run_group_tests(tests, set_up, tear_down);
+	return cmocka_run_group_tests(tests, score_set_up, score_tear_down);
 }

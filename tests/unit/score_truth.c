@@ -11,38 +11,9 @@
 
 #include "tests/lib/score_input.h"
 
-static struct kv_device device;
-
-static int
-set_up(void **state)
-{
-	struct kv_err e = { 0 };
-
-	(void)state;
-	return kv_device_open(&device, "cpu", 2, &e);
-}
-
-static int
-tear_down(void **state)
-{
-	(void)state;
-	kv_device_close(&device);
-	return 0;
-}
-
 /* Behind a prompt of two tokens (1, 2 for a query of 1) a response of two (1, 3). */
 static const float k2[2] = { 0, 0.69314718f }, k_response[2] = { 0, 1.09861229f };
 static const float q_response[2][2] = { { 1, 1 }, { 0, 0 } };
-
-static struct kv_score_attrs
-attributes(const struct kv_tensor *s)
-{
-	struct kv_score_attrs a;
-	struct kv_err e = { 0 };
-
-	assert_int_equal(kv_score_attrs_from_json(&a, s->attrs, &e), KV_OK);
-	return a;
-}
 
 static void
 paper(void **state)
@@ -58,12 +29,12 @@ paper(void **state)
 
 	(void)state;
 	score_params(&p, "truth", NULL);
-	score_layer_init(&x, &device, 2, 1, 2, 1, 1.0f, NULL, 0, k2);
+	score_layer_init(&x, &score_device, 2, 1, 2, 1, 1.0f, NULL, 0, k2);
 	score_response(&x, &q_response[0][0], k_response, 2);
 	s = score_run(&x, &p);
 	assert_int_equal(s->shape[1], 2);
 	assert_scores_near(s->data, mean, 2, "mean");
-	a = attributes(s);
+	a = score_attributes(s);
 	assert_true(a.protect.n_recent == 0 && a.protect.n_sink == 0 && a.pool == KVK_POOL_MAX && a.pool_width == 7);
 	score_params(&p, "truth", "granularity", "head", NULL);
 	s = score_run(&x, &p);
@@ -71,7 +42,7 @@ paper(void **state)
 	assert_scores_near(s->data, &heads[0][0], 4, "heads");
 	score_layer_fini(&x);
 	score_params(&p, "truth", NULL);
-	score_layer_init(&x, &device, 2, 1, 2, 1, 1.0f, NULL, 0, k2);
+	score_layer_init(&x, &score_device, 2, 1, 2, 1, 1.0f, NULL, 0, k2);
 	score_response(&x, &q_response[0][0], k_response, 0);
 	assert_scores_near(score_run(&x, &p)->data, (const float[]){ 0, 0 }, 2, "no response");
 	score_layer_fini(&x);
@@ -86,7 +57,7 @@ refusals(void **state)
 
 	(void)state;
 	score_params(&p, "truth", NULL);
-	score_layer_init(&x, &device, 2, 1, 2, 1, 1.0f, NULL, 0, k2);
+	score_layer_init(&x, &score_device, 2, 1, 2, 1, 1.0f, NULL, 0, k2);
 	assert_int_equal(kv_score_layer(&x.in, &p, &e), KV_ESHAPE);
 	assert_non_null(strstr(e.text, "--response"));
 	score_response(&x, &q_response[0][0], NULL, 2); /* a stream of kv-decode has no keys */
@@ -99,7 +70,7 @@ static void
 oracle(void **state)
 {
 	(void)state;
-	assert_true(score_oracle(&device, "truth") > 100);
+	assert_true(score_oracle(&score_device, "truth") > 100);
 }
 
 int
@@ -111,5 +82,5 @@ main(void)
 		cmocka_unit_test(oracle),
 	};
 
-	return cmocka_run_group_tests(tests, set_up, tear_down);
+	return cmocka_run_group_tests(tests, score_set_up, score_tear_down);
 }
