@@ -1,15 +1,26 @@
 /* SPDX-License-Identifier: MIT
  * Answers for people and scripts: running text, JSON Lines, a table. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "formats/answer_sink.h"
 #include "lib/file.h"
+#include "lib/text/escape.h"
 #include "lib/text/json_text.h"
 
 static int
 print(const struct kv_answers *a, const struct kv_buf *b, struct kv_err *e)
 {
 	return b->n > 0 ? kv_write_all(a->o.fd, b->data, b->n, e) : KV_OK;
+}
+
+/* An id may hold anything; what is read line by line, or by a terminal, needs it harmless. */
+static int
+add_id(struct kv_buf *b, const struct kv_answers *a, struct kv_err *e)
+{
+	const char *id = kv_answer_id(a);
+
+	return kv_escape(b, id, strlen(id), e);
 }
 
 /* ---- text */
@@ -20,7 +31,10 @@ begin_text(struct kv_answers *a, struct kv_err *e)
 	struct kv_buf line = { 0 };
 	int rc = KV_OK;
 
-	if (a->begun > 0 && (rc = kv_buf_printf(&line, e, "--- %s\n", kv_answer_id(a))) == KV_OK)
+	if (a->begun == 0)
+		return KV_OK;
+	if ((rc = kv_buf_printf(&line, e, "--- ")) == KV_OK && (rc = add_id(&line, a, e)) == KV_OK &&
+	    (rc = kv_buf_printf(&line, e, "\n")) == KV_OK)
 		rc = print(a, &line, e);
 	kv_buf_fini(&line);
 	return rc;
@@ -144,9 +158,9 @@ finish_table(struct kv_answers *a, const struct kv_answer_facts *f, struct kv_er
 {
 	struct kv_buf b = { 0 };
 	double each = a->ids.n > 0 ? f->nll / (double)a->ids.n : 0;
-	int rc = kv_buf_printf(&b, e, "%s\t%zu\t%.9g\t%.9g\n", kv_answer_id(a), a->ids.n, f->nll, each);
+	int rc = add_id(&b, a, e);
 
-	if (rc == KV_OK)
+	if (rc == KV_OK && (rc = kv_buf_printf(&b, e, "\t%zu\t%.9g\t%.9g\n", a->ids.n, f->nll, each)) == KV_OK)
 		rc = print(a, &b, e);
 	kv_buf_fini(&b);
 	return rc;

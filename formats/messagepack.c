@@ -25,6 +25,7 @@ static const struct {
 
 struct token {
 	size_t head;       /* first byte and length field */
+	unsigned cost;     /* what it adds to the elements, beside its children */
 	uint64_t body;     /* bytes behind the head that belong to it */
 	uint64_t children; /* objects behind it that belong to it */
 };
@@ -47,6 +48,10 @@ token_read(const unsigned char *p, size_t n)
 	unsigned char b = p[0];
 	uint64_t length;
 
+	if ((b >= 0x80 && b <= 0x9f) || (b >= 0xdc && b <= 0xdf))
+		t.cost = KV_COST_NEST;
+	else if ((b >= 0xa0 && b <= 0xbf) || (b >= 0xd9 && b <= 0xdb))
+		t.cost = KV_COST_STRING - 1; /* the one it counts as somebody's child apart */
 	if (b >= 0x80 && b <= 0x8f) {
 		t.children = 2 * (b & 15u);
 	} else if (b >= 0x90 && b <= 0x9f) {
@@ -81,8 +86,10 @@ skim_check(const struct kv_skim *s, const struct token *t, unsigned char first, 
 		return kv_fail(e, KV_EFORMAT, "byte 0xc1, which MessagePack does not use");
 	if (t->body > KV_RECORD_MAX || s->at + t->head + t->body > KV_RECORD_MAX)
 		return kv_fail(e, KV_EFORMAT, "a record of more than %u bytes", KV_RECORD_MAX);
-	if (t->children > KV_ELEMENTS_MAX || s->elements + t->children > KV_ELEMENTS_MAX)
-		return kv_fail(e, KV_EFORMAT, "a record of more than %u elements", KV_ELEMENTS_MAX);
+	if (t->children > KV_ELEMENTS_MAX || s->elements + t->children + t->cost > KV_ELEMENTS_MAX)
+		return kv_fail(e, KV_EFORMAT,
+		    "a record of more than %u elements (a string counts as %d, a map or an array as %d)", KV_ELEMENTS_MAX,
+		    KV_COST_STRING, KV_COST_NEST);
 	if (t->children > 0 && s->depth == KV_DEPTH_MAX)
 		return kv_fail(e, KV_EFORMAT, "maps and arrays nested more than %d deep", KV_DEPTH_MAX);
 	return KV_OK;
@@ -109,7 +116,7 @@ kv_skim(struct kv_skim *s, const unsigned char *p, size_t n, struct kv_err *e)
 			return KV_END;
 		s->at = s->need;
 		s->left[s->depth]--;
-		s->elements += t.children;
+		s->elements += t.children + t.cost;
 		if (t.children > 0)
 			s->left[++s->depth] = t.children;
 	}

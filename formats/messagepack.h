@@ -15,7 +15,9 @@
 #include "lib/err.h"
 
 #define KV_DEPTH_MAX    16          /* nesting of maps and arrays */
-#define KV_ELEMENTS_MAX (1u << 21)  /* keys and values of one object, all levels together: bounds what decoding takes */
+#define KV_ELEMENTS_MAX (3u << 19)  /* of one object, all levels together: bounds what decoding takes, some 70 bytes each */
+#define KV_COST_STRING  2           /* what a string counts for among them, */
+#define KV_COST_NEST    16          /* and a map or an array beside what is in it; anything else is one */
 #define KV_RECORD_MAX   (32u << 20) /* bytes of one object */
 
 /* A walk over one object that may arrive in pieces.  Start from zeros. */
@@ -23,7 +25,7 @@ struct kv_skim {
 	uint64_t left[KV_DEPTH_MAX + 1]; /* objects still to come on each open level; level 0 is the object itself */
 	unsigned depth;
 	bool started;
-	size_t elements;
+	size_t elements; /* so far, and those that an open map or array still has to bring */
 	size_t at;   /* bytes walked; the object's size when it is complete */
 	size_t need; /* bytes wanted before the walk can go on, counted from the object's start */
 };
@@ -41,7 +43,7 @@ size_t kv_pack_find(const unsigned char *p, size_t n, const char *const *keys, s
  * stand twice), KV_EMEM. */
 int kv_pack_decode(const char *p, size_t n, json_t **out, struct kv_err *e);
 
-/* Append v.  Fails: KV_EFORMAT (too deep), KV_EMEM. */
+/* Append v.  Fails: KV_EFORMAT (too deep), KV_EMEM.  The other limits are for the caller to see to: kv_skim(). */
 int kv_pack_encode(struct kv_buf *b, const json_t *v, struct kv_err *e);
 
 /* Append the head of a bin object of n bytes. */

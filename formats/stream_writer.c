@@ -96,17 +96,21 @@ put(struct kv_writer *w, const void *bytes, size_t n, struct kv_err *e)
 	return w->buf.n >= FLUSH_AT ? flush(w, e) : KV_OK;
 }
 
-/* A map, into a buffer of its own first: nothing of a record that cannot be encoded gets out. */
+/* A map, into a buffer of its own first: nothing of a record that cannot be encoded, or that a reader would refuse,
+ * gets out. */
 static int
 put_map(struct kv_writer *w, const json_t *map, struct kv_err *e)
 {
 	struct kv_buf b = { 0 };
+	struct kv_skim s = { 0 };
 	int rc;
 
 	if (map == NULL)
 		return kv_no_memory(e, sizeof(json_t *));
 	if ((rc = kv_pack_encode(&b, map, e)) == KV_OK && b.n > KV_RECORD_MAX)
 		rc = kv_fail(e, KV_EFORMAT, "a record of %zu bytes; a stream's may have %u", b.n, KV_RECORD_MAX);
+	if (rc == KV_OK && (rc = kv_skim(&s, (const unsigned char *)b.data, b.n, e)) < 0)
+		kv_where(e, "what a stream cannot carry");
 	if (rc == KV_OK)
 		rc = put(w, b.data, b.n, e);
 	kv_buf_fini(&b);

@@ -58,6 +58,52 @@ kv_config_fini(struct kv_config *c)
 	*c = (struct kv_config){ 0 };
 }
 
+/* ---- one row per size ---- */
+
+struct size_field {
+	const char *key; /* in the header */
+	size_t at;       /* offset in struct kv_config */
+	size_t min, max; /* of a model that can run */
+	bool required;   /* in the header: what a reader of K and V cannot do without */
+};
+
+#define FIELD(key, member, min, max, required)                                                                         \
+	{                                                                                                              \
+		key, offsetof(struct kv_config, member), min, max, required                                            \
+	}
+static const struct size_field sizes[] = {
+	FIELD("layers", L, 1, 10000, true),
+	FIELD("heads", Hq, 1, 65536, true),
+	FIELD("kv_heads", Hkv, 1, 65536, true),
+	FIELD("head_dim", D, 2, 65536, true),
+	FIELD("embedding", d, 1, (size_t)1 << 24, false),
+	FIELD("feed_forward", ff, 1, (size_t)1 << 28, false),
+	FIELD("vocabulary", vocab, 1, (size_t)1 << 28, false),
+	FIELD("context", context, 0, (size_t)1 << 40, false),
+};
+enum { N_SIZES = sizeof sizes / sizeof *sizes };
+
+static size_t
+field_get(const struct kv_config *c, const struct size_field *f)
+{
+	return *(const size_t *)((const char *)c + f->at);
+}
+
+static int
+check_sizes(const struct kv_config *c, struct kv_err *e)
+{
+	for (size_t i = 0; i < N_SIZES; i++) {
+		size_t v = field_get(c, &sizes[i]);
+
+		if (v < sizes[i].min || v > sizes[i].max)
+			return kv_fail(e, KV_EMODEL, "%s is %zu, expected %zu to %zu", sizes[i].key, v, sizes[i].min,
+			    sizes[i].max);
+	}
+	return KV_OK;
+}
+
+/* ---- rotary embedding ---- */
+
 /* Llama 3.1: wavelengths beyond the original context are stretched by `factor`, short ones stay, those between are
  * blended. Source: the model's reference code; transformers' _compute_llama3_parameters gives the same numbers in
  * single precision. */
@@ -107,9 +153,9 @@ kv_config_rope(
     struct kv_config *c, double linear, const struct kv_rope_llama3 *llama3, const float *factors, struct kv_err *e)
 {
 	size_t n = c->rope_dim / 2;
-	int rc = check_rope(c, linear, llama3, e);
+	int rc;
 
-	if (rc < 0)
+	if ((rc = check_sizes(c, e)) < 0 || (rc = check_rope(c, linear, llama3, e)) < 0)
 		return rc;
 	free(c->inv_freq);
 	if ((c->inv_freq = kv_alloc(n, sizeof *c->inv_freq, e)) == NULL)
@@ -132,36 +178,7 @@ kv_config_rope(
 	return KV_OK;
 }
 
-/* ---- checks and JSON: one row per size ---- */
-
-struct size_field {
-	const char *key; /* in the header */
-	size_t at;       /* offset in struct kv_config */
-	size_t min, max; /* of a model that can run */
-	bool required;   /* in the header: what a reader of K and V cannot do without */
-};
-
-#define FIELD(key, member, min, max, required)                                                                         \
-	{                                                                                                              \
-		key, offsetof(struct kv_config, member), min, max, required                                            \
-	}
-static const struct size_field sizes[] = {
-	FIELD("layers", L, 1, 10000, true),
-	FIELD("heads", Hq, 1, 65536, true),
-	FIELD("kv_heads", Hkv, 1, 65536, true),
-	FIELD("head_dim", D, 2, 65536, true),
-	FIELD("embedding", d, 1, (size_t)1 << 24, false),
-	FIELD("feed_forward", ff, 1, (size_t)1 << 28, false),
-	FIELD("vocabulary", vocab, 1, (size_t)1 << 28, false),
-	FIELD("context", context, 0, (size_t)1 << 40, false),
-};
-enum { N_SIZES = sizeof sizes / sizeof *sizes };
-
-static size_t
-field_get(const struct kv_config *c, const struct size_field *f)
-{
-	return *(const size_t *)((const char *)c + f->at);
-}
+/* ---- checks and JSON ---- */
 
 static int
 check_heads(const struct kv_config *c, struct kv_err *e)
@@ -178,15 +195,12 @@ check_heads(const struct kv_config *c, struct kv_err *e)
 int
 kv_config_check(const struct kv_config *c, struct kv_err *e)
 {
+	int rc;
+
 	if (c->arch == NULL)
 		return kv_fail(e, KV_EMODEL, "architecture unknown");
-	for (size_t i = 0; i < N_SIZES; i++) {
-		size_t v = field_get(c, &sizes[i]);
-
-		if (v < sizes[i].min || v > sizes[i].max)
-			return kv_fail(e, KV_EMODEL, "%s is %zu, expected %zu to %zu", sizes[i].key, v, sizes[i].min,
-			    sizes[i].max);
-	}
+	if ((rc = check_sizes(c, e)) < 0)
+		return rc;
 	if (!isfinite(c->rms_eps) || c->rms_eps < 0)
 		return kv_fail(e, KV_EMODEL, "RMS norm epsilon %g: expected a small positive number", c->rms_eps);
 	if (c->inv_freq == NULL || c->rope_dim == 0 || c->rope_dim % 2 != 0 || c->rope_dim > c->D)

@@ -48,7 +48,8 @@ struct kv_rope_llama3 {
 };
 
 /* Fill inv_freq from theta and rope_dim: plain, divided by `linear` (1: none), by llama3 scaling (NULL: none), by a per-pair
- * table of factors (GGUF rope_freqs.weight, [rope_dim/2]; NULL: none). */
+ * table of factors (GGUF rope_freqs.weight, [rope_dim/2]; NULL: none).  All sizes have to be set.
+ * Fails: KV_EMODEL, for a size outside its range before anything is taken for it. */
 int kv_config_rope(struct kv_config *c, double linear, const struct kv_rope_llama3 *llama3, const float *factors,
     struct kv_err *e);
 

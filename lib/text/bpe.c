@@ -98,11 +98,15 @@ find_pair(const void *ctx, const struct kv_symbol *left, const struct kv_symbol 
 	return true;
 }
 
+#define CUTS_MAX 64 /* spaces at which one merge may be cut: each is a look at the whole of it */
+
 /* "left right" into the pair table.  A space within a half is tried too: the first cut giving three tokens counts. */
 static int
 add_merge(struct kv_bpe *b, const char *merge, uint32_t rank, struct kv_buf *joined, struct kv_err *e)
 {
-	for (const char *cut = strchr(merge, ' '); cut != NULL; cut = strchr(cut + 1, ' ')) {
+	const char *cut = strchr(merge, ' ');
+
+	for (int i = 0; cut != NULL && i < CUTS_MAX; cut = strchr(cut + 1, ' '), i++) {
 		size_t n = (size_t)(cut - merge), s;
 		int32_t left = kv_token_table_find(b->table, merge, n);
 		int32_t right = kv_token_table_find(b->table, cut + 1, strlen(cut + 1)), id;

@@ -68,6 +68,8 @@ cache() {
 @test "a record that a stream cannot carry" {
 	printf '{"prompt":"a"}\n{"prompt":"a","x":%s1%s}\n' "$(printf '[%.0s' $(seq 20))" "$(printf ']%.0s' $(seq 20))" >deep.jsonl
 	fails 1 'prompt 1: .*nested' kv-prefill --jsonl deep.jsonl -o out/x
+	{ printf '{"prompt":"a","x":['; seq -s , 1600000 | tr -d '\n'; printf ']}\n'; } >wide.jsonl
+	fails 1 'prompt 0: .*more than [0-9]+ elements' kv-prefill --jsonl wide.jsonl -o out/x
 	printf '{"prompt":"a"}\n{"prompt":"\377"}\n' >bytes.jsonl
 	fails 1 'bytes.jsonl:2: not JSON' kv-prefill --jsonl bytes.jsonl -o out/x
 	no_file out
@@ -184,6 +186,15 @@ cache() {
 	kv-prefill -p "a b c" -o good.kv
 	fails 1 'good.kv: sequence 0.*(layer [0-9]+|embedding), position 7' kv-decode -p " Z" -n 5 good.kv
 	fails 1 'good.kv: sequence 0.*(layer [0-9]+|embedding), position 7' kv-decode --nll <(printf ' Zebra') good.kv
+}
+
+@test "a model with sizes beyond sense is refused at once" {
+	command -v jq || skip "no jq"
+	make_model --hf hf
+	jq '.head_dim = 2147483648' hf/config.json >config.json && mv config.json hf
+	run --separate-stderr bash -c 'ulimit -v 2000000; timeout 20 kv-show hf'
+	[ "$status" -eq 1 ]
+	[[ $stderr == *"head_dim is 2147483648, expected 2 to 65536"* ]]
 }
 
 @test "budgets and methods that are none" {

@@ -64,3 +64,19 @@ examples() {
 		done
 	done
 }
+
+@test "the pages are read without a complaint, and no paper is lost" {
+	pages=$BATS_TEST_DIRNAME/../../man
+	for page in "$pages"/*; do
+		if command -v mandoc >/dev/null; then
+			run mandoc -T lint -W warning "$page"
+			[ -z "$output" ] || { echo "$output"; return 1; }
+		fi
+		command -v groff >/dev/null || continue
+		run --separate-stderr groff -mandoc -T utf8 -P-cbou -ww -rLL=78n "$page"
+		[ -z "$stderr" ] || { echo "$page"; echo "$stderr"; return 1; }
+		while read -r title; do
+			tr -s ' \n' ' ' <<<"$output" | grep -Fq "${title%% *}" || { echo "$page: $title is not shown"; return 1; }
+		done < <(sed -n 's/^\.%T //p' "$page")
+	done
+}

@@ -113,6 +113,20 @@ senseless_rotary_parameters_are_refused(void **state)
 }
 
 static void
+a_size_is_checked_before_memory_is_taken_for_it(void **state)
+{
+	struct kv_config c = sane();
+	struct kv_err e = { 0 };
+
+	(void)state;
+	c.D = c.rope_dim = (size_t)1 << 31;
+	assert_int_equal(kv_config_rope(&c, 1, NULL, NULL, &e), KV_EMODEL);
+	assert_string_equal(e.text, "head_dim is 2147483648, expected 2 to 65536");
+	assert_null(c.inv_freq);
+	kv_config_fini(&c);
+}
+
+static void
 check_names_the_field(void **state)
 {
 	struct kv_config good = sane(), c;
@@ -334,6 +348,7 @@ main(void)
 		cmocka_unit_test(llama3_scaling_is_that_of_transformers),
 		cmocka_unit_test(other_scalings_divide),
 		cmocka_unit_test(senseless_rotary_parameters_are_refused),
+		cmocka_unit_test(a_size_is_checked_before_memory_is_taken_for_it),
 		cmocka_unit_test(check_names_the_field),
 		cmocka_unit_test(the_header_carries_it_all),
 		cmocka_unit_test(a_strangers_header_is_checked),

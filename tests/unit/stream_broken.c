@@ -140,6 +140,25 @@ after_header(const char *bytes, size_t n)
 	return b;
 }
 
+/* An empty map is one byte, and a hundred times that when it is decoded. */
+static void
+many_empty_maps(void **state)
+{
+	const size_t n = 200000;
+	struct kv_buf b = after_header("\xdd\x00\x03\x0d\x40", 5); /* an array of n */
+	char *maps = malloc(n);
+	struct kv_err e;
+
+	(void)state;
+	memset(maps, 0x80, n);
+	must(kv_buf_add(&b, maps, n, &e), &e);
+	scratch_write(scratch("maps.kv"), b.data, b.n);
+	assert_int_equal(stream_walk(scratch("maps.kv"), true, &e), KV_EFORMAT);
+	expect_text(&e, "a map or an array as 16");
+	kv_buf_fini(&b);
+	free(maps);
+}
+
 static void
 bombs(void **state)
 {
@@ -411,6 +430,7 @@ main(void)
 		cmocka_unit_test(cut_names_the_place),
 		cmocka_unit_test(flip_every_byte),
 		cmocka_unit_test(trailing_bytes),
+		cmocka_unit_test(many_empty_maps),
 		cmocka_unit_test(bombs),
 		cmocka_unit_test(records_that_lie),
 		cmocka_unit_test(maps_that_no_record_has),

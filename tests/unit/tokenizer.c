@@ -321,6 +321,25 @@ broken_vocabularies_are_refused(void **state)
 }
 
 static void
+a_merge_of_many_spaces_is_refused_at_once(void **state)
+{
+	static const size_t n = 1 << 21; /* a look at all of it from each space would take hours */
+	char *many = malloc(n + 1);
+	struct rig r = { 0 };
+
+	(void)state;
+	for (size_t i = 0; i < n; i++)
+		many[i] = i % 2 ? ' ' : 'a';
+	many[n] = '\0';
+	assert_int_equal(small_bpe(&r.v, hello, none, none, &r.e), KV_OK);
+	r.v.merges[0] = many;
+	assert_int_equal(kv_tokenizer_new(&r.t, &r.v, &r.e), KV_EMODEL);
+	assert_non_null(strstr(r.e.text, "merge 0, 'a a a "));
+	rig_end(&r);
+	free(many);
+}
+
+static void
 long_words_take_no_longer_than_they_should(void **state)
 {
 	static const char *const pieces[] = { "a", "aa", "aaaa", NULL };
@@ -575,6 +594,7 @@ main(void)
 		cmocka_unit_test(nfc_touches_valid_text_alone),
 		cmocka_unit_test(a_byte_without_a_token_is_named),
 		cmocka_unit_test(broken_vocabularies_are_refused),
+		cmocka_unit_test(a_merge_of_many_spaces_is_refused_at_once),
 		cmocka_unit_test(long_words_take_no_longer_than_they_should),
 		cmocka_unit_test(spm_joins_by_score),
 		cmocka_unit_test(spm_equals_the_naive_loop),
