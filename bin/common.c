@@ -2,6 +2,7 @@
 #include "bin/common.h"
 
 #include "lib/file.h"
+#include "lib/names.h"
 #include "lib/text/escape.h"
 
 #include <errno.h>
@@ -70,13 +71,32 @@ name(void)
 
 static bool progress_shown;
 
+/* One line.  It may quote what a file or a caller says, and they may say anything to a terminal. */
 static void
 message(const char *kind, const char *fmt, va_list ap)
 {
+	struct kv_buf line = { 0 };
+	char *text = NULL;
+
 	kv_progress_end();
-	fprintf(stderr, "%s: %s", name(), kind);
-	vfprintf(stderr, fmt, ap);
-	fputc('\n', stderr);
+	if (vasprintf(&text, fmt, ap) < 0)
+		text = NULL;
+	if (text == NULL || kv_escape(&line, text, strlen(text), NULL) < 0)
+		fprintf(stderr, "%s: %sout of memory\n", name(), kind);
+	else
+		fprintf(stderr, "%s: %s%s\n", name(), kind, line.data != NULL ? line.data : "");
+	kv_buf_fini(&line);
+	free(text);
+}
+
+static void
+say(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	message("", fmt, ap);
+	va_end(ap);
 }
 
 void
@@ -189,13 +209,10 @@ kv_usage(const struct kv_tool *tool, const char *fmt, ...)
 {
 	va_list ap;
 
-	tool = tool != NULL ? tool : self;
-	fprintf(stderr, "%s: ", tool->name);
 	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
+	message("", fmt, ap);
 	va_end(ap);
-	fputc('\n', stderr);
-	misuse(tool);
+	misuse(tool != NULL ? tool : self);
 }
 
 /* An unknown or missing METHOD: the known ones with their briefs. */
@@ -205,9 +222,9 @@ misuse_method(const struct kv_tool *tool, const char *given)
 	const struct kv_method *m;
 
 	if (given == NULL)
-		fprintf(stderr, "%s: expected a %s, one of\n", tool->name, method_word(tool));
+		say("expected a %s, one of", method_word(tool));
 	else
-		fprintf(stderr, "%s: unknown %s '%s', expected one of\n", tool->name, method_word(tool), given);
+		say("unknown %s '%s', expected one of", method_word(tool), given);
 	for (size_t i = 0; (m = tool->methods(i)) != NULL; i++)
 		fprintf(stderr, "  %-16s  %s\n", m->name, m->brief);
 	misuse(tool);
@@ -243,27 +260,41 @@ is_device_name(const char *s)
 	return strncmp(s, "cuda:", 5) == 0 && s[5] != '\0' && s[5 + strspn(s + 5, "0123456789")] == '\0';
 }
 
-static void
-take_environment(const struct kv_tool *tool)
+/* Fails: KV_EARG. */
+static int
+take_environment(const struct kv_tool *tool, struct kv_err *e)
 {
 	struct kv_opt threads = { "threads", 0, KV_UINT, &kv_common.threads, "N", "", 0, MAX_THREADS, NULL };
 	const struct kv_opt table[] = { threads, { 0 } }, *const one[] = { table, NULL };
 	char option[64], *argv[] = { NULL, option, NULL };
-	struct kv_err e = { 0 };
 	const char *s;
 	int argc = 2;
 
 	if ((tool->common & KV_COMMON_MODEL) && (s = getenv("KV_MODEL")) != NULL && *s != '\0')
 		kv_common.model = s;
 	if (!(tool->common & KV_COMMON_DEVICE))
-		return;
+		return KV_OK;
 	if ((s = getenv("KV_DEVICE")) != NULL && *s != '\0')
 		kv_common.device = s;
 	if ((s = getenv("KV_THREADS")) == NULL || *s == '\0')
-		return;
+		return KV_OK;
 	snprintf(option, sizeof option, "--threads=%s", s);
-	if (kv_opt_parse(one, &argc, argv, &e) < 0)
-		kv_usage(tool, "KV_THREADS: %s", e.text);
+	return kv_opt_parse(one, &argc, argv, e) < 0 ? kv_where(e, "KV_THREADS") : KV_OK;
+}
+
+static void
+check_common(const struct kv_tool *tool)
+{
+	struct kv_err e = { 0 };
+
+	if (!is_device_name(kv_common.device))
+		kv_usage(tool, "--device: expected auto, cpu, cuda or cuda:N, got '%s'", kv_common.device);
+	if (kv_common.output != NULL && kv_common.output[0] == '\0')
+		kv_usage(tool, "--output: the name of the file is empty");
+	if (kv_names_check(kv_common.only, &e) < 0)
+		kv_usage(tool, "--only: %s", e.text);
+	if (kv_names_check(kv_common.drop, &e) < 0)
+		kv_usage(tool, "--drop: %s", e.text);
 }
 
 static void
@@ -348,7 +379,7 @@ kv_options(int argc, char **argv, const struct kv_tool *tool)
 {
 	struct kv_params *p = &kv_common.params;
 	struct kv_buf help = { 0 };
-	struct kv_err e = { 0 };
+	struct kv_err e = { 0 }, environment = { 0 };
 	const char *given = NULL;
 	int rc, found;
 
@@ -358,20 +389,21 @@ kv_options(int argc, char **argv, const struct kv_tool *tool)
 	save_command(argc, argv);
 	atexit(free_at_exit);
 	found = rc = set_tables(tool, argc, argv, &given, &e);
-	take_environment(tool);
+	take_environment(tool, &environment);
 	if (rc == KV_OK && p->method != NULL)
 		rc = kv_check_method_options(tool, tables + 1, p, argc, argv, &e);
 	if (rc == KV_OK && (rc = help_text(tool, &help, &e)) == KV_OK)
 		rc = kv_opt_parse(tables, &argc, argv, &e);
 	answer_questions(tool, &help, &e);
+	if (environment.code < 0)
+		kv_usage(tool, "%s", environment.text);
 	if (tool->methods != NULL && found == KV_OK && p->method == NULL)
 		misuse_method(tool, given);
 	if (rc == KV_OK && p->method != NULL)
 		rc = kv_params_check(p, &e);
 	if (rc < 0)
 		kv_usage(tool, "%s", e.text);
-	if (!is_device_name(kv_common.device))
-		kv_usage(tool, "--device: expected auto, cpu, cuda or cuda:N, got '%s'", kv_common.device);
+	check_common(tool);
 	if (tool->common & KV_COMMON_DEVICE)
 		make_threads_wait_calmly();
 	return argc;
@@ -503,17 +535,6 @@ kv_close_device(struct kv_device *d)
 	kv_device_close(d);
 }
 
-/* The sentence may quote what a file says, and a file may say anything to a terminal. */
-static void
-print_fault(const struct kv_err *e)
-{
-	struct kv_buf text = { 0 };
-	bool escaped = e->code != 0 && kv_escape(&text, e->text, strlen(e->text), NULL) == KV_OK;
-
-	fprintf(stderr, "%s: %s\n", name(), escaped ? text.data : "failed");
-	kv_buf_fini(&text);
-}
-
 int
 kv_report(int rc, const struct kv_err *e)
 {
@@ -525,6 +546,6 @@ kv_report(int rc, const struct kv_err *e)
 		signal(SIGPIPE, SIG_DFL);
 		raise(SIGPIPE);
 	} else
-		print_fault(e);
+		say("%s", e->code != 0 ? e->text : "failed");
 	return KV_EXIT_FAILED;
 }

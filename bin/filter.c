@@ -19,7 +19,7 @@ prepare(struct run *r)
 	int rc;
 
 	if ((rc = kv_config_from_json(&r->cfg, kv_pipe_model(r->io.pipe), e)) < 0)
-		return rc;
+		return kv_where(e, "%s", kv_pipe_name(r->io.pipe));
 	if (r->f->layers != NULL && r->layers.last != SIZE_MAX && r->layers.last >= r->cfg.L)
 		return kv_fail(e, KV_EARG, "--layers %s: the model has layers 0 to %zu", r->f->layers, r->cfg.L - 1);
 	return kv_common.params.method != NULL ? kv_params_open(&kv_common.params, e) : KV_OK;

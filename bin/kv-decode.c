@@ -88,8 +88,26 @@ has_nll(void)
 	return o.nll_file != NULL || o.nll_field != NULL || o.follow != NULL;
 }
 
+static bool
+is_stdin(const char *file)
+{
+	return file != NULL && strcmp(file, "-") == 0;
+}
+
+/* n operands */
 static void
-understand(struct run *r)
+check_stdin(char *const *files, int n)
+{
+	int reads = (n == 0) + is_stdin(o.prompt_file) + is_stdin(o.nll_file);
+
+	for (int i = 0; i < n; i++)
+		reads += is_stdin(files[i]);
+	if (reads > 1)
+		kv_usage(&tool, "standard input can be read once, and a cache comes from there unless a FILE is named");
+}
+
+static void
+understand(struct run *r, char *const *files, int n)
 {
 	kv_need_model(&tool);
 	if ((o.prompt != NULL) + (o.prompt_file != NULL) + (o.prompt_field != NULL) > 1)
@@ -107,6 +125,7 @@ understand(struct run *r)
 		kv_usage(&tool, "--only and --drop choose from a stream: ask for one with -o");
 	if (o.jsonl && kv_common.output != NULL && strcmp(kv_common.output, "-") == 0)
 		kv_usage(&tool, "--jsonl and -o - both want standard output");
+	check_stdin(files, n);
 	o.sampler.seed = kv_common.seed;
 }
 
@@ -443,8 +462,8 @@ main(int argc, char **argv)
 	struct run r = { 0 };
 	int rc;
 
-	kv_options(argc, argv, &tool);
-	understand(&r);
+	argc = kv_options(argc, argv, &tool);
+	understand(&r, argv + 1, argc - 1);
 	kv_start(&r.io, argv + 1, true, "k,v,index,offset,logits");
 	rc = work(&r);
 	kv_writer_drop(r.writer);

@@ -107,6 +107,31 @@ understand_queries(struct kv_queries *q)
 		kv_usage(&tool, "--for %s: the method looks at a response behind the prompt, give --response as well", o.method);
 }
 
+static size_t
+count_stdin(const struct kv_strings *files)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < files->n; i++)
+		n += strcmp(files->v[i], "-") == 0;
+	return n;
+}
+
+static void
+check_prompts(void)
+{
+	struct kv_ids ids = { 0 };
+	struct kv_err e = { 0 };
+
+	for (size_t i = 0; i < o.tokens.n; i++)
+		if (kv_ids_parse(&ids, o.tokens.v[i], &e) < 0)
+			kv_usage(&tool, "--tokens: %s", e.text);
+	kv_ids_fini(&ids);
+	if (count_stdin(&o.files) + count_stdin(&o.token_files) + count_stdin(&o.jsonl) +
+		(o.response != NULL && strcmp(o.response, "file:-") == 0) > 1)
+		kv_usage(&tool, "standard input can be read once, but several options name it");
+}
+
 static void
 understand(int argc, char **argv, struct run *r)
 {
@@ -117,6 +142,7 @@ understand(int argc, char **argv, struct run *r)
 	kv_need_model(&tool);
 	if (o.texts.n + o.files.n + o.tokens.n + o.token_files.n + o.jsonl.n == 0)
 		kv_usage(&tool, "no prompt: give -p TEXT, -f FILE, --tokens IDS or --jsonl FILE");
+	check_prompts();
 	if (o.chat_template != NULL && (r->chat = kv_chat_find(o.chat_template)) == NULL)
 		kv_usage(&tool, "--chat-template: expected one of %s, got '%s'", kv_chat_names, o.chat_template);
 	o.chat |= r->chat != NULL;

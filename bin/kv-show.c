@@ -166,7 +166,9 @@ show_stream(struct kv_show *s, const struct kv_view *v, const char *path)
 	}
 	if (s->rc == KV_END) {
 		s->rc = KV_OK;
-		if (v->end(s) == KV_EARG)
+		if (o.layer != KV_SHOW_ALL && s->n_tensors == 0)
+			s->rc = kv_fail(&s->err, KV_EARG, "%s: no tensor of layer %zu", s->file, o.layer);
+		else if (v->end(s) == KV_EARG)
 			kv_where(&s->err, "%s", s->file);
 	}
 	kv_record_fini(&rec);

@@ -42,7 +42,12 @@ answer() {
 	printf '\nQuestion: %s Answer with one sentence from the report.' "$question"
 } >"$work/prompt"
 
-timed kv-prefill --chat -f "$work/prompt" -o "$work/cache.kv"
+# a base model has no template for conversations, or none that is known: it gets the text as it is
+if ! kv-prefill --chat -p x -o "$work/try.kv" 2>"$work/try"; then
+	grep -q 'chat template' "$work/try" || { cat "$work/try" >&2; exit 1; }
+	chat=
+fi
+timed kv-prefill ${chat---chat} -f "$work/prompt" -o "$work/cache.kv"
 prefill=$seconds
 timed kv-score snapkv --only score "$work/cache.kv" -o "$work/score.kv"
 score=$seconds

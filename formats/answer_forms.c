@@ -9,9 +9,15 @@
 #include "lib/text/json_text.h"
 
 static int
+write_out(const struct kv_answers *a, const char *bytes, size_t n, struct kv_err *e)
+{
+	return kv_write_all(a->o.fd, bytes, n, e) < 0 ? kv_where(e, "<stdout>") : KV_OK;
+}
+
+static int
 print(const struct kv_answers *a, const struct kv_buf *b, struct kv_err *e)
 {
-	return b->n > 0 ? kv_write_all(a->o.fd, b->data, b->n, e) : KV_OK;
+	return b->n > 0 ? write_out(a, b->data, b->n, e) : KV_OK;
 }
 
 /* An id may hold anything; what is read line by line, or by a terminal, needs it harmless. */
@@ -50,7 +56,7 @@ show(struct kv_answers *a, bool finished, struct kv_err *e)
 
 	if (!finished)
 		n = kv_utf8_ready(from, n);
-	if (n > 0 && (rc = kv_write_all(a->o.fd, from, n, e)) < 0)
+	if (n > 0 && (rc = write_out(a, from, n, e)) < 0)
 		return rc;
 	a->shown += n;
 	return KV_OK;
@@ -70,7 +76,7 @@ finish_text(struct kv_answers *a, const struct kv_answer_facts *f, struct kv_err
 
 	(void)f;
 	if (rc == KV_OK && (a->text.n == 0 || a->text.data[a->text.n - 1] != '\n'))
-		rc = kv_write_all(a->o.fd, "\n", 1, e);
+		rc = write_out(a, "\n", 1, e);
 	return rc;
 }
 
@@ -150,7 +156,7 @@ begin_table(struct kv_answers *a, struct kv_err *e)
 {
 	static const char heading[] = "id\tn_tokens\tnll\tnll_per_token\n";
 
-	return a->begun == 0 ? kv_write_all(a->o.fd, heading, sizeof heading - 1, e) : KV_OK;
+	return a->begun == 0 ? write_out(a, heading, sizeof heading - 1, e) : KV_OK;
 }
 
 static int

@@ -27,6 +27,8 @@ kv_model_open(struct kv_model *m, const char *path, bool with_weights, struct kv
 
 	if (stat(path, &st) < 0)
 		return kv_fail(e, KV_EIO, "%s: %s", path, strerror(errno));
+	if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+		return kv_fail(e, KV_EIO, "%s: is not a regular file, and a model has to be one to be mapped", path);
 	if ((f = kv_format_probe(path)) == NULL)
 		return kv_fail(e, KV_EMODEL,
 		    "%s: not a model: expected a GGUF file, or a folder with config.json and *.safetensors", path);

@@ -108,7 +108,7 @@ open_cuda(struct kv_device *d, int ordinal, unsigned threads, struct kv_err *e)
 	int rc;
 
 	if (library == NULL)
-		return kv_fail(e, KV_EDEV, "cuda: %s", dlerror());
+		return kv_fail(e, KV_EDEV, "cuda: %s; build it with 'make cuda', or use --device cpu", dlerror());
 	if ((t = dlsym(library, "kvk_cuda")) == NULL)
 		rc = kv_fail(e, KV_EDEV, "cuda: " CUDA_LIBRARY " has no table 'kvk_cuda'");
 	else

@@ -3,7 +3,39 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* A text that is too long loses its middle: at its start is the place, at its end the reason. */
+static void
+shorten(char *out, size_t cap, const char *text)
+{
+	static const char gap[] = "...";
+	size_t n = strlen(text), head = cap / 2 - sizeof gap, tail = cap - head - sizeof gap;
+
+	if (n < cap) {
+		memcpy(out, text, n + 1);
+		return;
+	}
+	memcpy(out, text, head);
+	memcpy(out + head, gap, sizeof gap - 1);
+	memcpy(out + head + sizeof gap - 1, text + n - tail, tail + 1);
+}
+
+static void
+print(char *out, size_t cap, const char *fmt, va_list ap)
+{
+	char *text = NULL;
+	va_list again;
+
+	va_copy(again, ap);
+	if (vasprintf(&text, fmt, ap) >= 0)
+		shorten(out, cap, text);
+	else
+		vsnprintf(out, cap, fmt, again); /* no memory */
+	va_end(again);
+	free(text);
+}
 
 int
 kv_fail(struct kv_err *e, int code, const char *fmt, ...)
@@ -14,7 +46,7 @@ kv_fail(struct kv_err *e, int code, const char *fmt, ...)
 	if (e == NULL)
 		return code;
 	va_start(ap, fmt);
-	vsnprintf(text, sizeof text, fmt, ap);
+	print(text, sizeof text, fmt, ap);
 	va_end(ap);
 	memcpy(e->text, text, sizeof text);
 	e->code = code;
@@ -24,20 +56,21 @@ kv_fail(struct kv_err *e, int code, const char *fmt, ...)
 int
 kv_where(struct kv_err *e, const char *fmt, ...)
 {
-	char where[KV_ERR_TEXT];
+	char where[KV_ERR_TEXT / 2]; /* the other half is the sentence's */
+	char sentence[KV_ERR_TEXT];
 	size_t n;
 	va_list ap;
 
 	if (e == NULL)
 		return KV_EFAIL;
 	va_start(ap, fmt);
-	vsnprintf(where, sizeof where - 2, fmt, ap);
+	print(where, sizeof where - 2, fmt, ap);
 	va_end(ap);
 	strcat(where, ": ");
 	n = strlen(where);
-	memmove(e->text + n, e->text, KV_ERR_TEXT - n);
+	shorten(sentence, sizeof sentence - n, e->text);
+	memcpy(e->text + n, sentence, strlen(sentence) + 1);
 	memcpy(e->text, where, n);
-	e->text[KV_ERR_TEXT - 1] = '\0';
 	return e->code;
 }
 

@@ -26,7 +26,7 @@ enum kv_status {
 
 struct kv_err {
 	int code;               /* one of the negative values above; 0 if no fault was recorded */
-	char text[KV_ERR_TEXT]; /* one sentence, always terminated, cut if too long */
+	char text[KV_ERR_TEXT]; /* one sentence, always terminated; if too long, cut in its middle */
 };
 
 /* Record a fault (replacing an earlier one) and return code.  e may be NULL. */

@@ -23,7 +23,7 @@ check_regular(const struct stat *st, const char *name, struct kv_err *e)
 {
 	if (S_ISREG(st->st_mode))
 		return KV_OK;
-	return kv_fail(e, KV_EIO, "%s: %s", name, S_ISDIR(st->st_mode) ? "is a directory" : "is not a regular file");
+	return kv_fail(e, KV_EIO, "%s: %s", name, S_ISDIR(st->st_mode) ? "is a directory" : "is not a regular file, which it must be to be mapped");
 }
 
 int
@@ -168,7 +168,7 @@ static struct {
 	char path[PATH_MAX];
 } temps[N_TEMPS];
 
-static const int fatal_signals[] = { SIGINT, SIGTERM, SIGHUP };
+static const int fatal_signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU, SIGXFSZ };
 
 /* Only what POSIX allows in a handler.  SA_RESETHAND has put the default action back, so raising ends the program. */
 static void
@@ -234,8 +234,9 @@ temp_name(const char *path, unsigned n)
 	return name;
 }
 
+/* mode: of the file that is to be replaced; NULL: there is none. */
 static int
-open_temp(struct kv_outfile *f, struct kv_err *e)
+open_temp(struct kv_outfile *f, const mode_t *mode, struct kv_err *e)
 {
 	int rc;
 
@@ -245,9 +246,13 @@ open_temp(struct kv_outfile *f, struct kv_err *e)
 		/* registered first: a signal between open and register would leave the file behind */
 		if ((rc = temp_register(f->temp, e)) < 0)
 			return rc;
-		f->fd = open(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-		if (f->fd >= 0)
-			return KV_OK;
+		f->fd = open(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode != NULL ? *mode & 0600 : 0666);
+		if (f->fd >= 0) {
+			/* what a file system without modes refuses would be refused to the old file too */
+			return mode != NULL && fchmod(f->fd, *mode & 0777) < 0 && errno != EPERM
+			    ? kv_fail(e, KV_EIO, "%s: cannot set the mode: %s", f->path, strerror(errno))
+			    : KV_OK;
+		}
 		temp_forget(f->temp);
 		free(f->temp);
 		f->temp = NULL;
@@ -267,6 +272,30 @@ open_direct(struct kv_outfile *f, struct kv_err *e)
 	return KV_OK;
 }
 
+#define LINKS_MAX 40
+
+/* Where a symbolic link leads, whether or not there is anything; free() it.  NULL with errno. */
+static char *
+behind_links(const char *path)
+{
+	char *at = strdup(path), to[PATH_MAX], *next;
+	const char *slash;
+	ssize_t n;
+
+	for (int i = 0; at != NULL && i < LINKS_MAX; i++, at = next) {
+		if ((n = readlink(at, to, sizeof to - 1)) < 0)
+			return at;
+		to[n] = '\0';
+		slash = to[0] == '/' ? NULL : strrchr(at, '/');
+		if (asprintf(&next, "%.*s%s", slash != NULL ? (int)(slash + 1 - at) : 0, at, to) < 0)
+			next = NULL;
+		free(at);
+	}
+	free(at);
+	errno = at != NULL ? ELOOP : ENOMEM;
+	return NULL;
+}
+
 int
 kv_outfile_open(struct kv_outfile *f, const char *path, struct kv_err *e)
 {
@@ -276,10 +305,10 @@ kv_outfile_open(struct kv_outfile *f, const char *path, struct kv_err *e)
 
 	*f = (struct kv_outfile){ .fd = -1 };
 	/* behind a symbolic link, the file it points to is replaced, not the link */
-	f->path = exists && S_ISREG(st.st_mode) ? realpath(path, NULL) : strdup(path);
+	f->path = exists && S_ISREG(st.st_mode) ? realpath(path, NULL) : behind_links(path);
 	if (f->path == NULL)
 		return kv_fail(e, errno == ENOMEM ? KV_EMEM : KV_EIO, "%s: %s", path, strerror(errno));
-	rc = exists && !S_ISREG(st.st_mode) ? open_direct(f, e) : open_temp(f, e);
+	rc = exists && !S_ISREG(st.st_mode) ? open_direct(f, e) : open_temp(f, exists ? &st.st_mode : NULL, e);
 	if (rc < 0)
 		kv_outfile_drop(f);
 	return rc;

@@ -1,7 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 #include "lib/names.h"
 
+#include <ctype.h>
 #include <string.h>
+
+static bool
+has_blank(const char *s)
+{
+	for (; *s != '\0'; s++)
+		if (isspace((unsigned char)*s) || iscntrl((unsigned char)*s))
+			return true;
+	return false;
+}
 
 int
 kv_names_check(const char *list, struct kv_err *e)
@@ -11,6 +21,8 @@ kv_names_check(const char *list, struct kv_err *e)
 
 	if (list == NULL)
 		return KV_OK;
+	if (has_blank(list))
+		return kv_fail(e, KV_EARG, "'%s': a space in a list of tensor names, which are separated by commas", list);
 	for (;; at += n + 1) {
 		n = strcspn(at, ",");
 		plain = strcspn(at, "*,");

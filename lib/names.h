@@ -8,7 +8,7 @@
 
 #include "lib/err.h"
 
-/* Fails: KV_EARG (an empty name, a star that is not at a name's end).  NULL is no list and fine. */
+/* Fails: KV_EARG (an empty name, a space, a star that is not at a name's end).  NULL is no list and fine. */
 int kv_names_check(const char *list, struct kv_err *e);
 /* Is this one of them?  Nothing is in NULL. */
 bool kv_names_have(const char *list, const char *name);

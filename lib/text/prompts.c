@@ -12,6 +12,7 @@
 static void
 prompt_fini(struct kv_prompt *p)
 {
+	free(p->from);
 	free(p->id);
 	free(p->text);
 	kv_ids_fini(&p->ids);
@@ -56,6 +57,19 @@ push(struct kv_prompts *p, struct kv_err *e)
 	return x;
 }
 
+/* Where the newest prompt is from.  line: 0 for all of the file. */
+static int
+set_from(struct kv_prompts *p, const char *path, size_t line, struct kv_err *e)
+{
+	const char *name = strcmp(path, "-") == 0 ? "<stdin>" : path;
+	struct kv_buf b = { 0 };
+	int rc = line > 0 ? kv_buf_printf(&b, e, "%s:%zu", name, line) : kv_buf_printf(&b, e, "%s", name);
+
+	if (rc == KV_OK)
+		p->v[p->n - 1].from = b.data;
+	return rc;
+}
+
 int
 kv_prompts_add_text(struct kv_prompts *p, const char *text, size_t bytes, struct kv_err *e)
 {
@@ -76,6 +90,8 @@ kv_prompts_add_file(struct kv_prompts *p, const char *path, struct kv_err *e)
 
 	if (rc == KV_OK)
 		rc = kv_prompts_add_text(p, b.data != NULL ? b.data : "", b.n, e);
+	if (rc == KV_OK)
+		rc = set_from(p, path, 0, e);
 	kv_buf_fini(&b);
 	return rc;
 }
@@ -98,6 +114,8 @@ kv_prompts_add_tokens_file(struct kv_prompts *p, const char *path, struct kv_err
 		rc = kv_fail(e, KV_EFORMAT, "a NUL byte among token ids");
 	if (rc == KV_OK)
 		rc = kv_prompts_add_tokens(p, b.data != NULL ? b.data : "", e);
+	if (rc == KV_OK)
+		rc = set_from(p, path, 0, e);
 	if (rc < 0 && rc != KV_EIO)
 		kv_where(e, "%s", path);
 	kv_buf_fini(&b);
@@ -129,6 +147,8 @@ take_id(struct kv_prompt *x, const json_t *v, const char *field, struct kv_err *
 {
 	char number[32], *id = NULL;
 
+	if (json_is_string(v) && strlen(json_string_value(v)) != json_string_length(v))
+		return kv_fail(e, KV_EFORMAT, "field '%s', the id, has a NUL in it", field);
 	if (json_is_string(v))
 		id = strdup(json_string_value(v));
 	else if (json_is_integer(v)) {
@@ -178,7 +198,8 @@ kv_prompts_add_jsonl(struct kv_prompts *p, const char *path, const char *field, 
 			end = stop;
 		if (line + strspn(line, " \t\r") >= end)
 			continue;
-		if ((rc = add_line(p, line, (size_t)(end - line), field, id_field, e)) < 0) {
+		if ((rc = add_line(p, line, (size_t)(end - line), field, id_field, e)) < 0 ||
+		    (rc = set_from(p, path, number, e)) < 0) {
 			kv_where(e, "%s:%zu", path, number);
 			goto done;
 		}
@@ -215,18 +236,24 @@ encode_one(struct kv_prompt *x, const struct kv_prompt_coding *c, struct kv_err 
 	return kv_ids_check(&x->ids, c->vocab, 0, e);
 }
 
+/* "prompt 3: ", "prompt 3 (report.txt): ", "prompt 3 (id x): ", "prompt 3 (all.jsonl:4, id x): " */
+static int
+where(const struct kv_prompt *x, size_t i, struct kv_err *e)
+{
+	const char *from = x->from != NULL ? x->from : "";
+	char number[32];
+
+	snprintf(number, sizeof number, "%zu", i);
+	if (strcmp(number, x->id) != 0)
+		return kv_where(e, "prompt %zu (%s%sid %s)", i, from, *from ? ", " : "", x->id);
+	return *from ? kv_where(e, "prompt %zu (%s)", i, from) : kv_where(e, "prompt %zu", i);
+}
+
 int
 kv_prompts_encode(struct kv_prompts *p, const struct kv_prompt_coding *c, struct kv_err *e)
 {
-	char number[32];
-	int rc;
-
 	for (size_t i = 0; i < p->n; i++)
-		if ((rc = encode_one(&p->v[i], c, e)) < 0) {
-			snprintf(number, sizeof number, "%zu", i);
-			if (strcmp(number, p->v[i].id) == 0)
-				return kv_where(e, "prompt %zu", i);
-			return kv_where(e, "prompt %zu (id %s)", i, p->v[i].id);
-		}
+		if (encode_one(&p->v[i], c, e) < 0)
+			return where(&p->v[i], i, e);
 	return KV_OK;
 }

@@ -11,6 +11,7 @@
 #include "lib/text/chat.h"
 
 struct kv_prompt {
+	char *from; /* the file, with a line number for JSON Lines; NULL: the command line itself */
 	char *id;   /* "0", "1", ... in the order of reading, or from the JSON Lines record */
 	char *text; /* [bytes], any bytes; NULL when the prompt came as token ids */
 	size_t bytes;
@@ -44,7 +45,7 @@ struct kv_prompt_coding {
 	size_t context;             /* longest prompt, 0 unlimited */
 };
 /* Make ids of every text; ids that were given stay as they are.  Fails: KV_EARG for a prompt that is empty, longer than
- * the context, or holds an id outside the vocabulary: "prompt N (id ...): ..." */
+ * the context, or holds an id outside the vocabulary: "prompt N (FILE, id ...): ..." */
 int kv_prompts_encode(struct kv_prompts *p, const struct kv_prompt_coding *c, struct kv_err *e);
 
 #endif

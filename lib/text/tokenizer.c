@@ -121,17 +121,20 @@ kv_encode(const struct kv_tokenizer *t, const char *text, size_t n, unsigned fla
     struct kv_err *e)
 {
 	const struct kv_vocab *v = t->vocab;
+	bool begun = ids->n == 1 && ids->v[0] == v->bos; /* by us or by who called: a text need not say it again */
 	int rc = KV_OK;
 
-	if ((flags & KV_ENCODE_BOS) && v->add_bos && v->bos >= 0 && ids->n == 0)
+	if ((flags & KV_ENCODE_BOS) && v->add_bos && v->bos >= 0 && ids->n == 0) {
 		rc = kv_ids_add(ids, v->bos, e);
+		begun = true;
+	}
 	for (size_t i = 0; i < n && rc == KV_OK;) {
 		size_t at = n;
 		const struct kv_added_token *k = kv_added_find(&t->added, text, n, i, flags & KV_ENCODE_SPECIAL, &at);
 
 		if (at > i && (rc = encode_plain(t, text + i, at - i, ids, e)) < 0)
 			break;
-		if (k != NULL)
+		if (k != NULL && !(begun && at == 0 && k->id == v->bos))
 			rc = kv_ids_add(ids, k->id, e);
 		i = at + (k != NULL ? k->n : 0);
 	}

@@ -17,7 +17,8 @@ const struct kv_vocab *kv_tokenizer_vocab(const struct kv_tokenizer *t);
 
 enum kv_encode_flags {
 	KV_ENCODE_BOS = 1,     /* the beginning-of-sequence token first, if the model wants one and ids are empty */
-	KV_ENCODE_SPECIAL = 2, /* special tokens written in the text become those tokens */
+	KV_ENCODE_SPECIAL = 2, /* special tokens written in the text become those tokens; a beginning-of-sequence token
+				  at its start not once more, where ids hold just that token already */
 };
 
 /* Append the ids of text (any n bytes, NUL and invalid UTF-8 included; nothing is trimmed).

@@ -52,14 +52,14 @@ cache() {
 
 @test "an empty prompt" {
 	fails 1 'prompt 0: the prompt is empty' kv-prefill -p '' -o out/x
-	fails 1 'prompt 1: the prompt is empty' kv-prefill -p a -f /dev/null -o out/x
+	fails 1 'prompt 1 \(/dev/null\): the prompt is empty' kv-prefill -p a -f /dev/null -o out/x
 	fails 1 'prompt 0: the prompt is empty' kv-prefill --tokens ' ' -o out/x
 	no_file out
 }
 
 @test "a prompt longer than the context, an id outside the vocabulary: before anything runs" {
 	printf '5 %.0s' $(seq 5000) >long
-	fails 1 'prompt 1: the prompt has 5000 tokens, the model.s context ends at [0-9]+' \
+	fails 1 'prompt 1 \(long\): the prompt has 5000 tokens, the model.s context ends at [0-9]+' \
 	    kv-prefill -p a --tokens-file long -o out/x
 	fails 1 'token id 1000000 at position 1 is outside' kv-prefill --tokens "1 1000000" -o out/x
 	no_file out
@@ -218,4 +218,63 @@ cache() {
 	kv-prefill -p "another prompt of other words" | kv-score snapkv -w 4 --only score | kv-budget uniform -b 4 >other.kv
 	fails 1 'cache.kv.*other.kv|other.kv.*cache.kv' kv-evict -o out/x cache.kv other.kv
 	no_file out
+}
+
+@test "misuse that names its option" {
+	fails 2 "--tokens: 'x' is not a token id" kv-prefill --tokens '1 x'
+	fails 2 "--only: 'k, v': a space" kv-prefill -p a --only 'k, v'
+	fails 2 "--drop: " kv-evict --drop 'k,,v'
+	fails 2 'output: the name of the file is empty' kv-prefill -p a -o ''
+	fails 2 'from 0 to 18446744073709551615' kv-decode --seed x
+	fails 2 'standard input can be read once' kv-prefill -f - --jsonl -
+	cache
+	fails 2 'standard input can be read once' kv-decode --nll - <cache.kv
+	kv-decode --nll - cache.kv <<<" text"
+	KV_THREADS=zz kv-evict --help | grep -q '^usage: kv-evict'
+	fails 2 'KV_THREADS' env KV_THREADS=zz kv-evict
+	fails 1 'no tensor of layer 99' kv-show -l 99 cache.kv
+	fails 2 'unknown option .*\\x1b\[31m' kv-prefill $'--\e[31mred'
+	fails 2 'unknown METHOD .*\\x1b\[31m' kv-score $'\e[31mred'
+}
+
+@test "the place of a fault, however long its name" {
+	long=$(printf 'a%.0s' $(seq 3000))
+	fails 1 '^kv-decode: aaaa.*\.\.\..*: File name too long$' kv-decode "$long"
+	printf '{"prompt":"a","id":"a\\u0000b"}\n' >nul.jsonl
+	fails 1 "nul.jsonl:1: field 'id', the id, has a NUL" kv-prefill --jsonl nul.jsonl --id-field id
+	cache
+	fails 1 '<stdout>: cannot write' bash -c 'kv-decode -n 2 cache.kv >/dev/full'
+	fails 1 'is not a regular file' kv-prefill -m <(cat "$KV_MODEL") -p a
+	if ldconfig -p | grep -q libkvcuda || [ -e "$KV_BUILD/bin/libkvcuda.so" ]; then return; fi
+	fails 1 'make cuda.*--device cpu' kv-prefill --device cuda -p a
+}
+
+@test "an output that is there: its mode stays, a link is followed, a signal leaves nothing" {
+	echo old >private
+	chmod 600 private
+	kv-prefill -p a -o private
+	[ "$(stat -c %a private)" = 600 ]
+	mkdir elsewhere
+	ln -s elsewhere/new.kv link
+	kv-prefill -p a -o link
+	[ -L link ] && [ -s elsewhere/new.kv ]
+	run bash -c 'ulimit -c 0; ulimit -f 2; kv-prefill -p "a b c d e f g h" -o out/x'
+	[ "$status" -ne 0 ]
+	no_file out
+}
+
+@test "a text that begins with the beginning-of-sequence token has one" {
+	kv-prefill -p hello -o plain.kv
+	kv-prefill --special -p '<s>hello' -o said.kv
+	kv-show --json plain.kv | grep -o '"tokens":\[[^]]*' >a || kv-show --tokens plain.kv >a
+	kv-show --json said.kv | grep -o '"tokens":\[[^]]*' >b || kv-show --tokens said.kv >b
+	[ "$(kv-show --json said.kv | grep -o '"prompt_length":[0-9]*')" = "$(kv-show --json plain.kv | grep -o '"prompt_length":[0-9]*')" ]
+	cmp a b
+}
+
+@test "an id is harmless where people and tables read it" {
+	printf '{"prompt":"a","id":"x"}\n{"prompt":"b","id":"\\u001b[31m\\tred"}\n' >ids.jsonl
+	kv-prefill --jsonl ids.jsonl --id-field id -o ids.kv
+	kv-decode -n 1 ids.kv | grep -Fxq -- '--- \x1b[31m\tred'
+	kv-decode --nll <(printf b) ids.kv | grep -Fq '\x1b[31m\tred'
 }

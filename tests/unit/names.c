@@ -38,7 +38,7 @@ static void
 lists_that_are_none(void **state)
 {
 	static const char *const good[] = { "k", "k,v", "k.*", "*", "a,b.*,c" };
-	static const char *const bad[] = { "", ",", "k,", ",k", "k,,v", "*k", "a,b*c,d", "a**" };
+	static const char *const bad[] = { "", ",", "k,", ",k", "k,,v", "*k", "a,b*c,d", "a**", "k, v", "k\n" };
 	struct kv_err e = { 0 };
 
 	(void)state;
