@@ -467,6 +467,12 @@ kv_history(void)
 /* ---- inputs, output, exit */
 
 void
+kv_unmet(const char *option, int n, const char *name)
+{
+	kv_warn("--%s %.*s: no tensor had that name", option, n, name);
+}
+
+void
 kv_start(struct kv_io *io, char *const *files, bool no_output, const char *uses)
 {
 	struct kv_pipe_options o = {
@@ -475,6 +481,7 @@ kv_start(struct kv_io *io, char *const *files, bool no_output, const char *uses)
 		.no_output = no_output,
 		.only = kv_common.only,
 		.drop = kv_common.drop,
+		.unmet = kv_unmet,
 		.uses = uses,
 	};
 

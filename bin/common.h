@@ -55,6 +55,9 @@ void kv_note(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* onl
 void kv_progress(const char *what, size_t done, size_t total);            /* a terminal only, after a second */
 void kv_progress_end(void);
 
+/* The kv_unmet_fn of every writer: a warning. */
+void kv_unmet(const char *option, int n, const char *name);
+
 /* A filter's inputs (operands), output and device. */
 struct kv_io {
 	struct kv_pipe *pipe;

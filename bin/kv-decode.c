@@ -181,6 +181,7 @@ open_writer(struct run *r, struct kv_err *e)
 		return KV_OK;
 	if ((rc = kv_writer_open(&r->writer, kv_common.output, kv_common.only, kv_common.drop, e)) < 0)
 		return rc;
+	kv_writer_on_unmet(r->writer, kv_unmet);
 	/* our entry stands in the history already */
 	return kv_writer_header(r->writer, kv_pipe_model(r->io.pipe), kv_pipe_history(r->io.pipe), NULL, e);
 }

@@ -370,6 +370,7 @@ write_header(struct run *r, struct kv_err *e)
 	json_t *model = kv_config_to_json(&r->model.cfg), *entry = kv_history();
 	int rc;
 
+	kv_writer_on_unmet(r->writer, kv_unmet);
 	if (model == NULL || entry == NULL)
 		rc = kv_no_memory(e, sizeof r->model.cfg);
 	else

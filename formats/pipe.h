@@ -25,6 +25,7 @@ struct kv_pipe_options {
 	const char *output;      /* NULL or "-": standard output */
 	bool no_output;          /* a sink: nothing is written */
 	const char *only, *drop; /* of what leaves */
+	kv_unmet_fn *unmet;      /* hears of names in these that no tensor had; may be NULL */
 	const char *uses;        /* tensors that the program reads, replaces or removes (lib/names.h); NULL: all */
 	const json_t *entry;     /* our history entry (borrowed) */
 };

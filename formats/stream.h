@@ -75,6 +75,10 @@ int kv_writer_header(struct kv_writer *w, const json_t *model, const json_t *his
 int kv_writer_sequence(struct kv_writer *w, const json_t *map, struct kv_err *e);
 int kv_writer_tensor(struct kv_writer *w, const struct kv_tensor *t, struct kv_err *e); /* honours only and drop */
 int kv_writer_raw(struct kv_writer *w, const void *bytes, size_t n, struct kv_err *e);
+/* Hears, when the stream is finished and had sequences, of each name in --only or --drop that no tensor had: name [n]. */
+typedef void kv_unmet_fn(const char *option, int n, const char *name);
+void kv_writer_on_unmet(struct kv_writer *w, kv_unmet_fn *unmet);
+
 /* Call it when a layer's last tensor has been written: the next program can then work on the layer while we work on
  * ours. */
 int kv_writer_layer_end(struct kv_writer *w, int layer, struct kv_err *e);

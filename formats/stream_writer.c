@@ -23,20 +23,57 @@ struct kv_writer {
 	uint64_t offset; /* bytes since the stream's start, those in buf included */
 	enum stage stage;
 	size_t n_sequences; /* opened so far */
-	char *only, *drop;  /* lists of names; NULL: no choice was made */
+	struct choice {
+		char *list; /* of names; NULL: no choice was made */
+		bool *met;  /* for each of them: has it been asked about? */
+	} only, drop;
+	kv_unmet_fn *unmet;
 	size_t part_max;    /* bytes of the largest part that is made */
 };
 
 /* ---- opening */
 
 static int
-copy_names(char **out, const char *list, struct kv_err *e)
+choose(struct choice *c, const char *list, struct kv_err *e)
 {
 	int rc = kv_names_check(list, e);
+	size_t n = 0;
 
 	if (rc < 0 || list == NULL)
 		return rc;
-	return (*out = strdup(list)) != NULL ? KV_OK : kv_no_memory(e, strlen(list));
+	for (const char *at = list; at != NULL; at = kv_names_next(at))
+		n++;
+	c->list = strdup(list);
+	c->met = kv_alloc(n, sizeof *c->met, e);
+	return c->list != NULL && c->met != NULL ? KV_OK : kv_no_memory(e, strlen(list));
+}
+
+static void
+choice_fini(struct choice *c)
+{
+	free(c->list);
+	free(c->met);
+}
+
+static bool
+is_chosen(const struct choice *c, const char *name)
+{
+	bool chosen = false, *met = c->met;
+
+	for (const char *at = c->list; at != NULL; at = kv_names_next(at), met++)
+		if (kv_names_first_is(at, name))
+			*met = chosen = true;
+	return chosen;
+}
+
+static void
+tell_unmet(const struct kv_writer *w, const struct choice *c, const char *option)
+{
+	const bool *met = c->met;
+
+	for (const char *at = c->list; at != NULL && w->unmet != NULL; at = kv_names_next(at), met++)
+		if (!*met)
+			w->unmet(option, (int)strcspn(at, ","), at);
 }
 
 int
@@ -48,7 +85,7 @@ kv_writer_open(struct kv_writer **out, const char *path, const char *only, const
 	if (w == NULL)
 		return KV_EMEM;
 	w->part_max = UINT32_MAX;
-	if ((rc = copy_names(&w->only, only, e)) < 0 || (rc = copy_names(&w->drop, drop, e)) < 0 ||
+	if ((rc = choose(&w->only, only, e)) < 0 || (rc = choose(&w->drop, drop, e)) < 0 ||
 	    (rc = kv_sink_open(&w->sink, path, e)) < 0) {
 		kv_writer_drop(w);
 		*out = NULL;
@@ -65,7 +102,15 @@ kv_writer_part_max(struct kv_writer *w, size_t bytes)
 bool
 kv_writer_leaves(const struct kv_writer *w, const char *name)
 {
-	return (w->only == NULL || kv_names_have(w->only, name)) && !kv_names_have(w->drop, name);
+	bool chosen = is_chosen(&w->only, name), dropped = is_chosen(&w->drop, name); /* both are to be marked */
+
+	return (w->only.list == NULL || chosen) && !dropped;
+}
+
+void
+kv_writer_on_unmet(struct kv_writer *w, kv_unmet_fn *unmet)
+{
+	w->unmet = unmet;
 }
 
 /* ---- bytes */
@@ -350,6 +395,10 @@ kv_writer_finish(struct kv_writer *w, struct kv_err *e)
 		rc = put_small(w, KV_RECORD_END, json_pack("{s:I}", "end", (json_int_t)w->n_sequences), e);
 	if (rc == KV_OK)
 		rc = kv_sink_finish(&w->sink, e);
+	if (rc == KV_OK && w->n_sequences > 0) {
+		tell_unmet(w, &w->only, "only");
+		tell_unmet(w, &w->drop, "drop");
+	}
 	kv_writer_drop(w);
 	return rc;
 }
@@ -361,8 +410,8 @@ kv_writer_drop(struct kv_writer *w)
 		return;
 	kv_sink_drop(&w->sink);
 	kv_buf_fini(&w->buf);
-	free(w->only);
-	free(w->drop);
+	choice_fini(&w->only);
+	choice_fini(&w->drop);
 	free(w);
 }
 

@@ -34,15 +34,27 @@ kv_names_check(const char *list, struct kv_err *e)
 	}
 }
 
+const char *
+kv_names_next(const char *at)
+{
+	at += strcspn(at, ",");
+	return *at == ',' ? at + 1 : NULL;
+}
+
+bool
+kv_names_first_is(const char *at, const char *name)
+{
+	size_t n = strcspn(at, ",");
+
+	return n > 0 && at[n - 1] == '*' ? strncmp(at, name, n - 1) == 0
+					 : n == strlen(name) && memcmp(at, name, n) == 0;
+}
+
 bool
 kv_names_have(const char *list, const char *name)
 {
-	size_t length = strlen(name), n;
-
-	for (const char *at = list; at != NULL; at = at[n] == ',' ? at + n + 1 : NULL) {
-		n = strcspn(at, ",");
-		if (n > 0 && at[n - 1] == '*' ? strncmp(at, name, n - 1) == 0 : n == length && memcmp(at, name, n) == 0)
+	for (const char *at = list; at != NULL; at = kv_names_next(at))
+		if (kv_names_first_is(at, name))
 			return true;
-	}
 	return false;
 }

@@ -12,5 +12,8 @@
 int kv_names_check(const char *list, struct kv_err *e);
 /* Is this one of them?  Nothing is in NULL. */
 bool kv_names_have(const char *list, const char *name);
+/* The list behind its first name, NULL if there is no more; and is the first one this? */
+const char *kv_names_next(const char *list);
+bool kv_names_first_is(const char *list, const char *name);
 
 #endif

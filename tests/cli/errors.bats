@@ -278,3 +278,18 @@ cache() {
 	kv-decode -n 1 ids.kv | grep -Fxq -- '--- \x1b[31m\tred'
 	kv-decode --nll <(printf b) ids.kv | grep -Fq '\x1b[31m\tred'
 }
+
+@test "a name that no tensor had is worth a warning, not with -q" {
+	cache
+	fails 0 'warning: --only scores: no tensor had that name' kv-score random --only scores,k -o x.kv cache.kv
+	fails 0 'warning: --drop nosuch.\*: no' kv-prefill -p a --drop 'nosuch.*,v' -o x.kv
+	run --separate-stderr kv-score random -q --only scores -o x.kv cache.kv
+	[ -z "$stderr" ]
+	run --separate-stderr kv-score random --only 'score,k,v*' --drop logits -o x.kv cache.kv
+	[ -z "$stderr" ]
+}
+
+@test "the demo runs on a model without a template for conversations" {
+	make_model --context 4096 bare.gguf
+	KV_MODEL=$PWD/bare.gguf "$BATS_TEST_DIRNAME/../../examples/demo.sh" | grep -q '^snapkv 64 .*%'
+}
