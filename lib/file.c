@@ -304,8 +304,12 @@ kv_outfile_open(struct kv_outfile *f, const char *path, struct kv_err *e)
 	int rc;
 
 	*f = (struct kv_outfile){ .fd = -1 };
-	/* behind a symbolic link, the file it points to is replaced, not the link */
-	f->path = exists && S_ISREG(st.st_mode) ? realpath(path, NULL) : behind_links(path);
+	/* behind a symbolic link, the file it points to is replaced or made, not the link; what is written directly keeps
+	 * its name, as links in /proc lead to none */
+	if (exists)
+		f->path = S_ISREG(st.st_mode) ? realpath(path, NULL) : strdup(path);
+	else
+		f->path = behind_links(path);
 	if (f->path == NULL)
 		return kv_fail(e, errno == ENOMEM ? KV_EMEM : KV_EIO, "%s: %s", path, strerror(errno));
 	rc = exists && !S_ISREG(st.st_mode) ? open_direct(f, e) : open_temp(f, exists ? &st.st_mode : NULL, e);

@@ -290,6 +290,6 @@ cache() {
 }
 
 @test "the demo runs on a model without a template for conversations" {
-	make_model --context 4096 bare.gguf
+	make_model --context 8192 bare.gguf
 	KV_MODEL=$PWD/bare.gguf "$BATS_TEST_DIRNAME/../../examples/demo.sh" | grep -q '^snapkv 64 .*%'
 }
