@@ -60,6 +60,7 @@ score_rotary(struct score_layer *x, double theta)
 {
 	struct kv_err e = { 0 };
 
+	x->cfg.d = x->cfg.ff = x->cfg.vocab = 1; /* a model has them, though nothing here looks */
 	x->cfg.rope_theta = theta;
 	x->cfg.rope_dim = x->cfg.D;
 	assert_int_equal(kv_config_rope(&x->cfg, 1, NULL, NULL, &e), KV_OK);

@@ -13,25 +13,6 @@
 
 #include "tests/lib/score_input.h"
 
-static struct kv_device device;
-
-static int
-set_up(void **state)
-{
-	struct kv_err e = { 0 };
-
-	(void)state;
-	return kv_device_open(&device, "cpu", 2, &e);
-}
-
-static int
-tear_down(void **state)
-{
-	(void)state;
-	kv_device_close(&device);
-	return 0;
-}
-
 enum { HQ = 4, HKV = 2, D = 8, BEHIND = 3, T_MAX = 64 };
 
 /* All that a method may ask for: queries of all tokens, values, a response, earlier scores. */
@@ -85,7 +66,7 @@ run(struct prompt *p, const struct kv_score_method *m, size_t T, const char *win
 	kv_params_init(&params, &m->about);
 	if (window != NULL && kv_params_set(&params, "window", window, &e) < 0)
 		fail_msg("%s", e.text);
-	score_layer_init(&p->x, &device, HQ, HKV, T, D, 1, &p->q[0][0][0], T, &p->k[0][0][0]);
+	score_layer_init(&p->x, &score_device, HQ, HKV, T, D, 1, &p->q[0][0][0], T, &p->k[0][0][0]);
 	score_response(&p->x, &p->q_behind[0][0][0], &p->k_behind[0][0][0], BEHIND);
 	score_layer_put(&p->x, "v", KVK_F32, "kv_head token dim", v, &p->v[0][0][0], NULL);
 	assert_int_equal(kv_score_attrs_to_json(&a, attrs, &e), KV_OK);
@@ -331,7 +312,7 @@ tau_of(const char *method, const float *q, const float *k, size_t rows)
 
 	assert_true(pair != NULL && x != NULL);
 	score_params(&p, method, NULL);
-	score_layer_init(&layer, &device, 1, 1, MANY + WINDOW, SMALL_D, 1, q, WINDOW, k);
+	score_layer_init(&layer, &score_device, 1, 1, MANY + WINDOW, SMALL_D, 1, q, WINDOW, k);
 	s = score_run(&layer, &p);
 	reference(q, k, rows, pair);
 	for (size_t j = 0; j < MANY; j++)
@@ -372,5 +353,5 @@ main(void)
 		cmocka_unit_test(small_scores),
 	};
 
-	return cmocka_run_group_tests(tests, set_up, tear_down);
+	return cmocka_run_group_tests(tests, score_set_up, score_tear_down);
 }
