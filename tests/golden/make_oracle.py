@@ -5,10 +5,8 @@
     make_oracle.py FIXTURES OUT
 
 FIXTURES: the folder that the reference's make_fixtures.py writes (NAME.json, NAME.npz).  OUT: tests/golden/oracle.
-Kept: the records of METHODS and of the uniform budgets, the quantities, the arrays they name.
-=======
-Kept: the records of METHODS, all budgets, the quantities, the arrays they name, of q only the rows that METHODS read.
->>>>>>> faf664a (wip tests)
+Kept: the records of METHODS, all budgets, selections and quantities, the arrays they name; of long prompts and large
+composed budgets the kept sets, most of the bytes, go.
 Nothing is computed here: numbers and kept sets are the reference's own.  Needs numpy.
 """
 import glob
@@ -27,7 +25,7 @@ METHODS = {
     "speckv": ("q", "k", "q_draft", "k_draft"),
     "streaming": (), "knorm": ("k",), "keydiff": ("k",), "random": (),
     "expected_attention": ("q", "k", "v"),
-    "coverage": (),
+    "coverage": (), "fastgen": (),
 }
 LONG = 250  # prompts this long leave their large kept sets behind, which are most of the bytes
 SMALL = 64  # composed budgets up to here keep their sets
@@ -55,10 +53,9 @@ def load(folder, name):
 
 
 def cut_score(meta, arrays):
-    # Some cases have queries that were never rotated, and the longest one's values are large.
-    plain = np.array_equal(arrays["q"], arrays["q_prerope"]) or meta["S"] > 2 * LONG
+    long = meta["S"] > 2 * LONG  # its values are large
     meta["results"] = [r for r in meta["results"]
-                       if r["method"] in METHODS and not (plain and r["method"] == "expected_attention")]
+                       if r["method"] in METHODS and not (long and r["method"] == "expected_attention")]
     out = {}
     for r in meta["results"]:
         for key in METHODS[r["method"]]:
@@ -66,39 +63,18 @@ def cut_score(meta, arrays):
         if "raw" in r:
             for key in (r["raw"], r.get("pooled", r["raw"])):
                 out[key] = arrays[key]
+        if "mass" in r:
+            out[r["mass"]] = arrays[r["mass"]]
         if meta["S"] >= LONG and "select" in r:
             r["select"] = [x for x in r["select"] if x["C"] <= meta["S"] // 3]
     return out
 
 
 def cut_compose(meta, arrays):
-    meta["results"] = [r for r in meta["results"] if r["layer"] == r["head"] == "uniform"]
+    for r in meta["results"]:
+        if r["C"] > SMALL and not r["layer"] == r["head"] == "uniform":
+            del r["kept"]
     return arrays
-
-
-def cut_composed(meta, _):
-    """The other combinations, over the arrays of compose.npz."""
-    meta["name"] = "composed"
-    meta["results"] = [{k: v for k, v in r.items() if k != "kept" or r["C"] <= SMALL}
-                       for r in meta["results"] if not r["layer"] == r["head"] == "uniform"]
-    return {}
-
-
-def cut_nacl(meta, arrays):
-    meta["results"] = [r for r in meta["results"] if "kept" in r]
-    return arrays
-
-
-def join_fastgen(src, names):
-    """Of every score case its record of fastgen."""
-    out, arrays = dict(name="fastgen", results=[]), {}
-    for name in names:
-        meta, have = load(src, name)
-        for r in meta["results"]:
-            if r["method"] == "fastgen":
-                out["results"].append(dict(case=name, S=meta["S"], rows=r["rows"]))
-                arrays[name] = have[r["mass"]]
-    return out, arrays
 
 
 def main():
@@ -106,14 +82,13 @@ def main():
     os.makedirs(out, exist_ok=True)
     names = sorted(os.path.basename(p)[:-5] for p in glob.glob(os.path.join(src, "s[0-9]*.json")))
     cut = [(name, cut_score) for name in names]
-    cut += [("compose", cut_compose), ("compose", cut_composed), ("nacl_random", cut_nacl)]
-    cut += [(name, lambda meta, arrays: arrays) for name in ("budgets", "layers", "select", "quantities")]
+    cut += [("compose", cut_compose)]
+    cut += [(name, lambda meta, arrays: arrays) for name in ("budgets", "layers", "nacl_random", "select", "quantities")]
     for name, f in cut:
         meta, arrays = load(src, name)
         meta.pop("arrays", None)
         arrays = f(meta, arrays)
         save(out, meta, arrays)
-    save(out, *join_fastgen(src, names))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/lib/oracle.h"
 
-#include <math.h>
+#include <ctype.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,19 +98,127 @@ read_npz(struct oracle *o, const unsigned char *p, size_t n, const char *path)
 	}
 }
 
+/* JSON text with integers of 19 digits and more as strings; free() the result. */
+static char *
+quote_large(const char *p, size_t n, size_t *out_n)
+{
+	char *out = malloc(2 * n + 1), *to = out;
+
+	if (out == NULL)
+		die("out of memory");
+	for (size_t i = 0, digits; i < n; i += digits > 0 ? digits : 1) {
+		for (digits = 0; i + digits < n && isdigit((unsigned char)p[i + digits]); digits++)
+			;
+		if (digits >= 19 && i > 0 && strchr("[,: ", p[i - 1]) != NULL && i + digits < n &&
+		    strchr("],} ", p[i + digits]) != NULL) {
+			to += sprintf(to, "\"%.*s\"", (int)digits, p + i);
+		} else {
+			memcpy(to, p + i, digits > 0 ? digits : 1);
+			to += digits > 0 ? digits : 1;
+		}
+	}
+	*out_n = (size_t)(to - out);
+	return out;
+}
+
+static json_t *
+read_json(const char *path)
+{
+	size_t n, text_n;
+	char *bytes = (char *)slurp(path, &n), *text;
+	json_error_t why;
+	json_t *x;
+
+	if (bytes == NULL)
+		die("%s: no such file (tests run in the repository's root)", path);
+	text = quote_large(bytes, n, &text_n);
+	if ((x = json_loadb(text, text_n, 0, &why)) == NULL)
+		die("%s: %s", path, why.text);
+	free(text);
+	free(bytes);
+	return x;
+}
+
+/* ---- which results there are, and which have been compared */
+
+/* Keys of records that a test goes by, not results. */
+static const char *const given[] = { "B", "C", "H", "L", "S", "W", "base", "beta", "cake_preference", "head",
+	"head_scores", "heads", "inv_sqrt_n", "kl_arg", "layer", "n", "n_random", "n_sink", "n_recent", "pred", "scores",
+	"seed", "temperature", NULL };
+
+static bool
+is_given(const char *key)
+{
+	for (const char *const *k = given; *k != NULL; k++)
+		if (strcmp(*k, key) == 0)
+			return true;
+	return false;
+}
+
+/* What a record is as a whole; NULL: its keys are results of their own. */
+static const char *
+whole(const json_t *record)
+{
+	const char *method = json_string_value(json_object_get(record, "method"));
+
+	return method != NULL ? method : json_string_value(json_object_get(record, "tag"));
+}
+
+static void
+note(const char *verb, const struct oracle *o, size_t record, const char *what)
+{
+	FILE *f = fopen(getenv("KV_ORACLE_LOG"), "a");
+
+	if (f == NULL || fprintf(f, "%s %s %zu %s\n", verb, oracle_text(o->meta, "name"), record, what) < 0 ||
+	    fclose(f) != 0)
+		die("cannot write to $KV_ORACLE_LOG");
+}
+
+static void
+note_all(const struct oracle *o)
+{
+	const json_t *r, *value;
+	const char *key;
+	size_t i;
+
+	json_array_foreach (oracle_results(o), i, r) {
+		if (whole(r) != NULL)
+			note("holds", o, i, whole(r));
+		else
+			json_object_foreach ((json_t *)r, key, value)
+				if (!is_given(key))
+					note("holds", o, i, key);
+	}
+}
+
+void
+oracle_checked(const struct oracle *o, const json_t *record, const char *what)
+{
+	const json_t *r;
+	size_t i;
+
+	if (getenv("KV_ORACLE_LOG") == NULL)
+		return;
+	json_array_foreach (oracle_results(o), i, r)
+		if (r == record)
+			note("checked", o, i, what != NULL ? what : whole(r));
+}
+
+/* ---- */
+
 void
 oracle_open(struct oracle *o, const char *name)
 {
 	const char *folder = getenv("KV_ORACLE") != NULL ? getenv("KV_ORACLE") : FOLDER;
 	unsigned char *bytes;
 	char path[256];
-	json_error_t why;
 	size_t n;
 
 	*o = (struct oracle){ 0 };
 	snprintf(path, sizeof path, "%s/%s.json", folder, name);
-	if ((o->meta = json_load_file(path, 0, &why)) == NULL)
-		die("%s: %s (tests run in the repository's root)", path, why.text);
+	o->meta = read_json(path);
+	if (getenv("KV_ORACLE_LOG") != NULL)
+		note_all(o);
 	snprintf(path, sizeof path, "%s/%s.npz", folder, name);
 	if ((bytes = slurp(path, &n)) != NULL)
 		read_npz(o, bytes, n, path);
@@ -159,6 +268,13 @@ oracle_text(const json_t *record, const char *key)
 	if (s == NULL)
 		die("no text %s", key);
 	return s;
+}
+
+uint64_t
+oracle_u64(const json_t *value)
+{
+	return json_is_string(value) ? strtoull(json_string_value(value), NULL, 10) :
+				       (uint64_t)json_integer_value(value);
 }
 
 float

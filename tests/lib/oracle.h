@@ -31,8 +31,15 @@ extern const char *const oracle_scores[];
 
 const json_t *oracle_results(const struct oracle *o);
 const struct oracle_array *oracle_array(const struct oracle *o, const char *name);
+/* Which results a test has compared.  With $KV_ORACLE_LOG set to a file, oracle_open() adds a line "holds CASE RECORD
+ * WHAT" to it for each result that there is, and this one "checked CASE RECORD WHAT": tests/golden/check_oracle.sh
+ * lays one beside the other.  what: a key of the record; NULL: the whole record, which names its method or its tag. */
+void oracle_checked(const struct oracle *o, const json_t *record, const char *what);
+
 size_t oracle_size(const json_t *record, const char *key);
 const char *oracle_text(const json_t *record, const char *key);
+/* An integer; those beyond 2^63 - 1, which jansson does not take, are strings once a case has been opened. */
+uint64_t oracle_u64(const json_t *value);
 /* A number, or one of the strings "nan", "inf", "-inf". */
 float oracle_float(const json_t *value);
 

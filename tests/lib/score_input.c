@@ -161,6 +161,7 @@ static const struct kind {
 	bool values;             /* needs v, and the rotary frequencies */
 } kinds[] = {
 	{ "ground_truth", "truth", "q_resp", "k_resp", NULL, NULL, false, false },
+	{ "lookahead", "truth", "q_look", "k_look", NULL, NULL, false, false }, /* other rows behind the prompt */
 	{ "laq", "laq", "q_draft", NULL, NULL, NULL, false, false },
 	{ "laq++", "laq", "q_draft", NULL, NULL, NULL, false, false },
 	{ "speckv", "speckv", "q_draft", "k_draft", NULL, NULL, false, false },
@@ -218,15 +219,41 @@ options_of(struct kv_params *p, const struct kind *kind, const json_t *record)
 		fail_msg("%s", e.text);
 }
 
+/* The prompt's queries for a method that turns them back: in some cases q was never rotated.  free() the result. */
+static float *
+rotated_queries(const struct oracle *o)
+{
+	const struct oracle_array *q = oracle_array(o, "q");
+	const size_t Hq = q->shape[0], S = q->shape[1], D = q->shape[2];
+	const double theta = json_number_value(json_object_get(o->meta, "rope_theta"));
+	const char *style = oracle_text(o->meta, "style");
+	float *out = malloc(Hq * S * D * sizeof *out + 1);
+
+	assert_non_null(out);
+	memcpy(out, q->data, Hq * S * D * sizeof *out);
+	if (strcmp(style, "flat") != 0 && strcmp(style, "dup") != 0)
+		return out;
+	for (size_t row = 0; row < Hq * S; row++)
+		for (size_t i = 0; i < D / 2; i++) {
+			const double angle = (double)(row % S) * pow(theta, -2.0 * (double)i / (double)D);
+			const double a = q->data[row * D + i], b = q->data[row * D + i + D / 2];
+
+			out[row * D + i] = (float)(a * cos(angle) - b * sin(angle));
+			out[row * D + i + D / 2] = (float)(b * cos(angle) + a * sin(angle));
+		}
+	return out;
+}
+
+/* own_q: queries instead of the case's own, or NULL. */
 static void
 layer_of(struct score_layer *x, struct kv_device *d, const struct oracle *o, const struct kind *kind,
-    const json_t *record)
+    const json_t *record, const float *own_q)
 {
 	const struct oracle_array *q = oracle_array(o, "q"), *k = oracle_array(o, "k");
 	const size_t D = k->shape[2];
 
-	score_layer_init(x, d, q->shape[0], k->shape[0], k->shape[1], D, 1.0f / sqrtf((float)D), q->data, q->shape[1],
-	    k->data);
+	score_layer_init(x, d, q->shape[0], k->shape[0], k->shape[1], D, 1.0f / sqrtf((float)D),
+	    own_q != NULL ? own_q : q->data, q->shape[1], k->data);
 	if (kind->q != NULL)
 		score_response(x, oracle_array(o, kind->q)->data,
 		    kind->k != NULL ? oracle_array(o, kind->k)->data : NULL, oracle_array(o, kind->q)->shape[1]);
@@ -267,6 +294,8 @@ compare(struct kv_device *d, const struct kv_tensor *score, const struct oracle 
 	struct kv_err e = { 0 };
 	size_t count;
 
+	assert_int_equal(score->shape[0], Hkv);
+	assert_int_equal(score->shape[1], n);
 	assert_int_equal(kv_score_attrs_from_json(&a, score->attrs, &e), KV_OK);
 	check_attributes(score, &a, record);
 	theirs = a;
@@ -284,25 +313,39 @@ compare(struct kv_device *d, const struct kv_tensor *score, const struct oracle 
 	return count;
 }
 
+/* Of a method that protects and does not score. */
+static size_t
+compare_kept(struct kv_device *d, const struct kv_tensor *score, const json_t *record, const char *where)
+{
+	struct kv_score_attrs a;
+	struct kv_err e = { 0 };
+
+	assert_int_equal(score->shape[1], 0);
+	assert_int_equal(kv_score_attrs_from_json(&a, score->attrs, &e), KV_OK);
+	return check_kept(d, &a, score->data, score->shape[0], 0, a.n_tokens, json_object_get(record, "select"), where);
+}
+
 static size_t
 check_record(struct kv_device *d, const struct oracle *o, const json_t *record)
 {
 	const struct kind kind = kind_of(record);
-	const struct oracle_array *raw = oracle_array(o, oracle_text(record, "raw"));
+	const bool scored = json_object_get(record, "raw") != NULL;
+	float *q = kind.values ? rotated_queries(o) : NULL;
 	const struct kv_tensor *score;
 	struct score_layer x;
 	struct kv_params p;
 	char where[128];
 	size_t count;
 
-	snprintf(where, sizeof where, "%s %s", oracle_text(o->meta, "name"), oracle_text(record, "raw"));
+	snprintf(where, sizeof where, "%s %s", oracle_text(o->meta, "name"),
+	    oracle_text(record, scored ? "raw" : "method"));
 	options_of(&p, &kind, record);
-	layer_of(&x, d, o, &kind, record);
+	layer_of(&x, d, o, &kind, record, q);
 	score = score_run(&x, &p);
-	assert_int_equal(score->shape[0], raw->shape[0]);
-	assert_int_equal(score->shape[1], raw->shape[1]);
-	count = compare(d, score, o, &kind, record, where);
+	count = scored ? compare(d, score, o, &kind, record, where) : compare_kept(d, score, record, where);
 	score_layer_fini(&x);
+	free(q);
+	oracle_checked(o, record, NULL);
 	return count;
 }
 

@@ -48,6 +48,7 @@ oracle(void **state)
 		allot_params(&p, &kv_budget_adakv, "mode", row[m].mode, row[m].normalize ? "normalize" : NULL, NULL, NULL);
 		allot_run(&p, &x, base + RECENT);
 		assert_allotted(want, &x, 0, RECENT, row[m].key);
+		oracle_checked(&o, r, row[m].key);
 		compared++;
 		allot_fini(&x);
 	}

@@ -50,6 +50,7 @@ oracle(void **state)
 		allot_run(&p, &x, oracle_size(r, "base"));
 		json_array_foreach(json_object_get(r, "cake"), l, one)
 		    assert_int_equal(allot_budget(&x, l)[0], json_integer_value(one));
+		oracle_checked(&o, r, "cake");
 		compared++;
 		allot_fini(&x);
 	}

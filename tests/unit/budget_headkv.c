@@ -45,6 +45,7 @@ oracle(void **state)
 			allot_run(&p, &x, oracle_size(r, "base"));
 			for (size_t l = 0; l < L; l++)
 				assert_allotted(json_array_get(json_object_get(r, key[m]), l), &x, l, 0, key[m]);
+			oracle_checked(&o, r, key[m]);
 			compared++;
 			kv_params_close(&p);
 			allot_fini(&x);

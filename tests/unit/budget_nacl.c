@@ -60,6 +60,7 @@ oracle(void **state)
 		allot_run(&p, &x, oracle_size(r, "B"));
 		for (size_t h = 0; h < s->shape[0] && oracle_size(r, "B") < s->shape[1]; h++)
 			assert_kept(&x, 0, h, json_array_get(json_object_get(r, "kept"), h), i);
+		oracle_checked(&o, r, "kept");
 		compared += oracle_size(r, "B") < s->shape[1];
 		allot_fini(&x);
 	}

@@ -86,6 +86,7 @@ select_oracle(void **state)
 			    &a, raw, count, T, B, KV_TIE_POSITION, json_object_get(r, "kept"), oracle_text(r, "tag"));
 			check_head(&a, raw, count, T, B, KV_TIE_RAW, json_object_get(r, "kept"), oracle_text(r, "tag"));
 		}
+		oracle_checked(&o, r, NULL);
 	}
 	assert_int_equal(n_two_keys, 9);
 	assert_true(i > 400);
@@ -98,7 +99,7 @@ compose_oracle(void **state)
 	const struct oracle_array *raw;
 	const json_t *r, *layer;
 	struct oracle o;
-	size_t i, l, H, n, T, W;
+	size_t i, l, H, n, T, W, compared = 0;
 
 	(void)state;
 	oracle_open(&o, "compose");
@@ -108,7 +109,7 @@ compose_oracle(void **state)
 	json_array_foreach(oracle_results(&o), i, r) json_array_foreach(json_object_get(r, "kept"), l, layer)
 	{
 		const struct kv_score_attrs a = { .pool = KVK_POOL_MAX, .pool_width = 7, .n_tokens = T };
-		const size_t C = oracle_size(r, "C");
+		const json_t *budget = json_array_get(json_object_get(r, "budgets"), l);
 		size_t offset[9] = { 0 };
 		const struct kv_selection job = { .H = H, .n = n, .T = T, .raw = raw->data + l * H * n, .score = &a,
 			.n_recent = W, .tie = KV_TIE_POSITION, .offset = offset };
@@ -116,11 +117,13 @@ compose_oracle(void **state)
 		struct kv_err e = { 0 };
 
 		for (size_t h = 0; h < H; h++)
-			offset[h + 1] = offset[h] + C;
+			offset[h + 1] = offset[h] + W + (size_t)json_integer_value(json_array_get(budget, h));
 		assert_int_equal(kv_evict_select(&device, &job, index, &e), KV_OK);
 		for (size_t h = 0; h < H; h++)
-			assert_true(oracle_equals(json_array_get(layer, h), index + offset[h], C));
+			assert_true(oracle_equals(json_array_get(layer, h), index + offset[h], offset[h + 1] - offset[h]));
+		compared += H;
 	}
+	assert_true(compared >= 16 * 6 * H);
 	oracle_fini(&o);
 }
 

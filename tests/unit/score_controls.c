@@ -66,6 +66,13 @@ streaming(void **state)
 }
 
 static void
+oracle(void **state)
+{
+	(void)state;
+	assert_true(score_oracle(&score_device, "streaming") > 30);
+}
+
+static void
 first_k(void **state)
 {
 	static const float expect[] = { 0, -1, -2, -3, 0, -1, -2, -3 };
@@ -198,6 +205,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(streaming),
+		cmocka_unit_test(oracle),
 		cmocka_unit_test(first_k),
 		cmocka_unit_test(shuffled),
 		cmocka_unit_test(fair),
