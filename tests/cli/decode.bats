@@ -166,5 +166,5 @@ red ball. She wanted to play with it, but it was too high."* ]]
 @test "no tokens are no answer" {
 	kv-prefill -p "one two" -o p.kv
 	[ "$(kv-decode -n 0 p.kv)" = "" ]
-	kv-decode -n 0 --jsonl p.kv | grep -Fq '"n_tokens":0'
+	kv-decode -n 0 --jsonl p.kv | grep -Fc '"n_tokens":0'
 }

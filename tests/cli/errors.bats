@@ -230,7 +230,7 @@ cache() {
 	cache
 	fails 2 'standard input can be read once' kv-decode --nll - <cache.kv
 	kv-decode --nll - cache.kv <<<" text"
-	KV_THREADS=zz kv-evict --help | grep -q '^usage: kv-evict'
+	KV_THREADS=zz kv-evict --help | grep -c '^usage: kv-evict'
 	fails 2 'KV_THREADS' env KV_THREADS=zz kv-evict
 	fails 1 'no tensor of layer 99' kv-show -l 99 cache.kv
 	fails 2 'unknown option .*\\x1b\[31m' kv-prefill $'--\e[31mred'
@@ -245,7 +245,7 @@ cache() {
 	cache
 	fails 1 '<stdout>: cannot write' bash -c 'kv-decode -n 2 cache.kv >/dev/full'
 	fails 1 'is not a regular file' kv-prefill -m <(cat "$KV_MODEL") -p a
-	if ldconfig -p | grep -q libkvcuda || [ -e "$KV_BUILD/bin/libkvcuda.so" ]; then return; fi
+	if ldconfig -p | grep -c libkvcuda || [ -e "$KV_BUILD/bin/libkvcuda.so" ]; then return; fi
 	fails 1 'make cuda.*--device cpu' kv-prefill --device cuda -p a
 }
 
@@ -275,8 +275,8 @@ cache() {
 @test "an id is harmless where people and tables read it" {
 	printf '{"prompt":"a","id":"x"}\n{"prompt":"b","id":"\\u001b[31m\\tred"}\n' >ids.jsonl
 	kv-prefill --jsonl ids.jsonl --id-field id -o ids.kv
-	kv-decode -n 1 ids.kv | grep -Fxq -- '--- \x1b[31m\tred'
-	kv-decode --nll <(printf b) ids.kv | grep -Fq '\x1b[31m\tred'
+	kv-decode -n 1 ids.kv | grep -Fxc -- '--- \x1b[31m\tred'
+	kv-decode --nll <(printf b) ids.kv | grep -Fc '\x1b[31m\tred'
 }
 
 @test "a name that no tensor had is worth a warning, not with -q" {
@@ -291,5 +291,5 @@ cache() {
 
 @test "the demo runs on a model without a template for conversations" {
 	make_model --context 8192 bare.gguf
-	KV_MODEL=$PWD/bare.gguf "$BATS_TEST_DIRNAME/../../examples/demo.sh" | grep -q '^snapkv 64 .*%'
+	KV_MODEL=$PWD/bare.gguf "$BATS_TEST_DIRNAME/../../examples/demo.sh" | grep -c '^snapkv 64 .*%'
 }

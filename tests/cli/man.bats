@@ -77,7 +77,7 @@ examples() {
 		run --separate-stderr groff -mandoc -T utf8 -P-cbou -ww -rLL=78n "$page"
 		[ -z "$stderr" ] || { echo "$page"; echo "$stderr"; return 1; }
 		while read -r title; do
-			tr -s ' \n' ' ' <<<"$output" | grep -Fq "${title%% *}" || { echo "$page: $title is not shown"; return 1; }
+			tr -s ' \n' ' ' <<<"$output" | grep -Fc "${title%% *}" || { echo "$page: $title is not shown"; return 1; }
 		done < <(sed -n 's/^\.%T //p' "$page")
 	done
 }
