@@ -189,12 +189,13 @@ cache() {
 }
 
 @test "a model with sizes beyond sense is refused at once" {
-	command -v jq || skip "no jq"
+	local limit=2000000
+
+	case $KV_BUILD in */san) limit=unlimited ;; esac # sanitizers reserve terabytes
 	make_model --hf hf
-	jq '.head_dim = 2147483648' hf/config.json >config.json && mv config.json hf
-	run --separate-stderr bash -c 'ulimit -v 2000000; timeout 20 kv-show hf'
-	[ "$status" -eq 1 ]
-	[[ $stderr == *"head_dim is 2147483648, expected 2 to 65536"* ]]
+	sed -i -E 's/"head_dim": *[0-9]+/"head_dim": 2147483648/' hf/config.json
+	grep -q 2147483648 hf/config.json
+	fails 1 'head_dim is 2147483648, expected 2 to 65536' bash -c "ulimit -v $limit; timeout 20 kv-show hf"
 }
 
 @test "budgets and methods that are none" {
