@@ -77,8 +77,9 @@ kv_mul(size_t a, size_t b, size_t *out)
 	return !__builtin_mul_overflow(a, b, out);
 }
 
-void *
-kv_alloc(size_t n, size_t size, struct kv_err *e)
+/* n * size bytes by calloc or malloc. */
+static void *
+take(size_t n, size_t size, bool zeroed, struct kv_err *e)
 {
 	size_t bytes;
 	void *p;
@@ -87,7 +88,20 @@ kv_alloc(size_t n, size_t size, struct kv_err *e)
 		kv_no_memory(e, SIZE_MAX);
 		return NULL;
 	}
-	if ((p = calloc(bytes ? bytes : 1, 1)) == NULL)
+	bytes += bytes == 0;
+	if ((p = zeroed ? calloc(bytes, 1) : malloc(bytes)) == NULL)
 		kv_no_memory(e, bytes);
 	return p;
+}
+
+void *
+kv_alloc(size_t n, size_t size, struct kv_err *e)
+{
+	return take(n, size, true, e);
+}
+
+void *
+kv_alloc_unset(size_t n, size_t size, struct kv_err *e)
+{
+	return take(n, size, false, e);
 }

@@ -30,4 +30,7 @@ bool kv_mul(size_t a, size_t b, size_t *out);
 /* Zeroed memory for n objects of `size` bytes, or NULL with KV_EMEM recorded in e.  free() it. */
 void *kv_alloc(size_t n, size_t size, struct kv_err *e);
 
+/* The same with undefined contents, for what is large and about to be written whole. */
+void *kv_alloc_unset(size_t n, size_t size, struct kv_err *e);
+
 #endif

@@ -77,9 +77,9 @@ expected_init(struct expected *x, const struct kv_layer *l, const struct kv_para
 		    p->method->name);
 	if ((rc = kv_queries_match(x->q, l->T, l->T, kv_queries_of(KV_ALL), NULL, e)) < 0)
 		return rc;
-	if ((x->rows = kv_alloc(x->c->Hq * x->n * x->c->D, sizeof *x->rows, e)) == NULL ||
+	if ((x->rows = kv_alloc_unset(x->c->Hq * x->n * x->c->D, sizeof *x->rows, e)) == NULL ||
 	    (x->mean = kv_alloc(x->c->Hq * x->c->D, sizeof *x->mean, e)) == NULL ||
-	    (x->cov = kv_alloc(x->c->Hq * x->c->D * x->c->D, sizeof *x->cov, e)) == NULL ||
+	    (x->cov = kv_alloc_unset(x->c->Hq * x->c->D * x->c->D, sizeof *x->cov, e)) == NULL ||
 	    (x->z = kv_alloc(x->c->Hq * x->T, sizeof *x->z, e)) == NULL)
 		return KV_EMEM;
 	return KV_OK;

@@ -16,7 +16,7 @@ kv_score_floats(const struct kv_layer *l, const struct kv_tensor *t, float **y, 
 	*y = NULL;
 	if ((rc = kv_device_ready(d, "get_as", e)) < 0)
 		return rc;
-	if ((*y = kv_alloc(n, sizeof **y, e)) == NULL)
+	if ((*y = kv_alloc_unset(n, sizeof **y, e)) == NULL)
 		return KV_EMEM;
 	if ((x = kv_device_view(d, t->data, t->bytes, e)) == NULL) {
 		rc = KV_EMEM;
