@@ -322,7 +322,7 @@ write_sequence(
 		.queries = r->queries,
 		.behind = r->response.kind != KV_RESPONSE_NONE ? "response" : NULL,
 	};
-	const struct kv_prefill_input in = { p->ids.v, p->ids.n, behind->v, behind->n };
+	const struct kv_prefill_input in = { p->ids.v, p->ids.n, behind->v, behind->n, NULL };
 	float *logits = kv_alloc(r->model.cfg.vocab, sizeof *logits, e);
 	int rc = KV_EMEM;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Inside of the forward pass, shared by engine.c, forward.c, prefill.c and cache.c: a model's weights on a device,
+ * Inside of the forward pass, shared by engine.c, adapters.c, forward.c, prefill.c and cache.c: a model's weights on a device,
  * working memory, and the one function that runs a layer.
  */
 #ifndef KV_ENGINE_H
@@ -27,6 +27,7 @@ enum kv_work {
 	KV_WORK_HEADS,    /* [chunk][Hq D] products before they are split into heads, attention's output */
 	KV_WORK_GATE,     /* [chunk][ff] */
 	KV_WORK_UP,       /* [chunk][ff] */
+	KV_WORK_LOW,      /* [chunk][rank] products with A of adapters */
 	KV_WORK_LOGITS,   /* [rows][vocab] */
 	KV_N_WORK
 };
@@ -58,12 +59,26 @@ void kv_engine_close_layer(struct kv_engine *x, struct kv_layer_weights *w);
 /* All layers for decoding, once; fills x->resident. */
 int kv_engine_make_resident(struct kv_engine *x, struct kv_err *e);
 
+/* One matrix' adapter, opened: y += b (a x), the scale being in b.  NULL where there is none. */
+struct kv_adapter_weights {
+	struct kvk_weight *a, *b; /* [rank][in], [out][rank] */
+};
+
+struct kv_adapters {
+	struct kv_engine *x; /* borrowed, as the module */
+	const struct kv_lookahead *m;
+	struct kv_adapter_weights *weights; /* [L][KV_N_ROLES]; NULL when none would do anything */
+	float *scaled;                      /* host: what the b were opened from */
+};
+
 /* n rows on their way through the layers. */
 struct kv_rows {
 	float *x; /* device [n][d]: the residual stream, updated in place */
 	float *q; /* device [Hq][n][D]: out, this layer's queries after rotation */
 	size_t n;
 	size_t pos; /* position of row 0; row i stands at pos + i */
+	size_t out; /* the first row whose x behind the layer is wanted: those before it need not be updated */
+	const struct kv_adapters *adapters; /* of these rows; NULL: none */
 };
 
 /* Token embeddings into rows->x.  Fails: KV_EARG (an id outside the vocabulary). */

@@ -36,23 +36,33 @@ kv_rows_embed(struct kv_engine *x, const struct kv_rows *rows, const int32_t *to
 /* A chunk of rows in one layer. */
 struct chunk {
 	const struct kv_layer_weights *w;
+	const struct kv_adapter_weights *adapters; /* [KV_N_ROLES] this layer's; NULL: none */
 	size_t layer;
 	size_t n, pos;
 	float *x;            /* [n][d] */
 	float *norm, *heads; /* working memory, see enum kv_work */
 	float *gate, *up;
+	float *low;                     /* [n][rank] */
+	bool out;                       /* is x behind the layer wanted? */
 	float *q;                       /* [*][D], head h's rows from q_at[h] on */
 	const size_t *q_at, *k_at;      /* [Hq], [copies][Hkv]: a cache of H heads holds H / Hkv copies */
 	const struct kvk_ragged *cache; /* with the chunk's entries counted */
 };
 
-/* y = W in, with the layer's matrix of this role: every product of a layer is made here.  bias [rows of W] or NULL;
- * add: y += instead.  Returns the backend's status. */
+/* y = W in, with the layer's matrix of this role, and what its adapter adds: every product of a layer is made here.
+ * bias [rows of W] or NULL; add: y += instead.  Returns the backend's status. */
 static int
 product(struct kv_engine *x, const struct chunk *c, enum kv_role role, const float *in, const float *bias, bool add,
     float *y)
 {
-	return x->d->op->linear(x->d->dev, c->w->w[role], in, c->n, bias, add, y);
+	const struct kv_adapter_weights *w = c->adapters != NULL ? &c->adapters[role] : NULL;
+	const struct kvk_backend *op = x->d->op;
+	struct kvk_dev *dev = x->d->dev;
+	int status = op->linear(dev, c->w->w[role], in, c->n, bias, add, y);
+
+	if (status != 0 || w == NULL || w->a == NULL)
+		return status;
+	return op->linear(dev, w->a, in, c->n, NULL, 0, c->low) || op->linear(dev, w->b, c->low, c->n, NULL, 1, y);
 }
 
 /* Where the heads of a product go: row i of head h to row at[h] + i of y [*][D], in each of the copies. */
@@ -79,7 +89,7 @@ project(struct kv_engine *x, const struct chunk *c, enum kv_role w, enum kv_role
 	return status;
 }
 
-/* x += O attention(norm(x)) */
+/* Queries, keys and values of norm(x) to their places, then x += O attention */
 static int
 attend(struct kv_engine *x, const struct chunk *c)
 {
@@ -92,10 +102,14 @@ attend(struct kv_engine *x, const struct chunk *c)
 	const struct heads_to k = { kv->k, kv->type, kv->H / cfg->Hkv, c->k_at };
 	const struct heads_to v = { kv->v, kv->type, kv->H / cfg->Hkv, c->k_at };
 
-	return op->rms_norm(dev, c->x, vector_of(x, c->layer, KV_ATTN_NORM), cfg->rms_eps, c->n, cfg->d, c->norm) ||
-	       project(x, c, KV_Q, KV_Q_BIAS, q_norm, &x->rope, q) ||
-	       project(x, c, KV_K, KV_K_BIAS, k_norm, &x->rope, k) || project(x, c, KV_V, KV_V_BIAS, NULL, NULL, v) ||
-	       op->attention(dev, c->q, c->q_at, c->n, cfg->Hq, kv, cfg->scale, c->heads) ||
+	int status =
+	    op->rms_norm(dev, c->x, vector_of(x, c->layer, KV_ATTN_NORM), cfg->rms_eps, c->n, cfg->d, c->norm) ||
+	    project(x, c, KV_Q, KV_Q_BIAS, q_norm, &x->rope, q) ||
+	    project(x, c, KV_K, KV_K_BIAS, k_norm, &x->rope, k) || project(x, c, KV_V, KV_V_BIAS, NULL, NULL, v);
+
+	if (status != 0 || !c->out)
+		return status;
+	return op->attention(dev, c->q, c->q_at, c->n, cfg->Hq, kv, cfg->scale, c->heads) ||
 	       product(x, c, KV_O, c->heads, NULL, true, c->x);
 }
 
@@ -116,9 +130,15 @@ feed_forward(struct kv_engine *x, const struct chunk *c)
 
 /* The wide working memory for chunks of at most n rows. */
 static int
-chunk_memory(struct kv_engine *x, struct chunk *c, size_t n, struct kv_err *e)
+chunk_memory(struct kv_engine *x, struct chunk *c, size_t n, const struct kv_adapters *a, struct kv_err *e)
 {
 	const struct kv_config *cfg = &x->m->cfg;
+
+	if (a != NULL && a->weights != NULL) {
+		c->adapters = a->weights + c->layer * KV_N_ROLES;
+		if ((c->low = kv_engine_work(x, KV_WORK_LOW, n, a->m->shape.rank, e)) == NULL)
+			return KV_EMEM;
+	}
 
 	if ((c->norm = kv_engine_work(x, KV_WORK_NORM, n, cfg->d, e)) == NULL ||
 	    (c->heads = kv_engine_work(x, KV_WORK_HEADS, n, cfg->Hq * cfg->D, e)) == NULL ||
@@ -136,6 +156,7 @@ place_chunk(struct kv_engine *x, struct chunk *c, const struct kv_rows *rows, si
 	size_t copies = c->cache->H / cfg->Hkv;
 
 	c->n = n;
+	c->out = at + n > rows->out;
 	c->pos = rows->pos + at;
 	c->x = rows->x + at * cfg->d;
 	for (size_t h = 0; h < cfg->Hq; h++)
@@ -146,16 +167,26 @@ place_chunk(struct kv_engine *x, struct chunk *c, const struct kv_rows *rows, si
 	}
 }
 
+/* How many rows from row `at` on make the next chunk.  Chunks begin at multiples of KVK_ROW_TILE, and one does where
+ * the rows begin whose output is wanted. */
+static size_t
+chunk_rows(const struct kv_rows *rows, size_t at)
+{
+	const size_t first = rows->out - rows->out % KVK_ROW_TILE, n = least(rows->n - at, KV_CHUNK_ROWS);
+
+	return at < first ? least(n, first - at) : n;
+}
+
 int
 kv_rows_layer(struct kv_engine *x, const struct kv_layer_weights *w, size_t layer, const struct kv_rows *rows,
     const struct kvk_ragged *cache, size_t *len, struct kv_err *e)
 {
 	struct chunk c = { .w = w, .layer = layer, .q = rows->q, .q_at = x->q_at, .k_at = x->k_at, .cache = cache };
-	int rc = chunk_memory(x, &c, least(rows->n, KV_CHUNK_ROWS), e);
+	int rc = chunk_memory(x, &c, least(rows->n, KV_CHUNK_ROWS), rows->adapters, e);
 
 	for (size_t at = 0; at < rows->n && rc == KV_OK; at += c.n) {
-		place_chunk(x, &c, rows, at, least(rows->n - at, KV_CHUNK_ROWS), len);
-		if ((rc = kv_device_check(x->d, attend(x, &c), "attention", e)) == KV_OK)
+		place_chunk(x, &c, rows, at, chunk_rows(rows, at), len);
+		if ((rc = kv_device_check(x->d, attend(x, &c), "attention", e)) == KV_OK && c.out)
 			rc = kv_device_check(x->d, feed_forward(x, &c), "feed-forward", e);
 	}
 	return rc < 0 ? kv_where(e, "layer %zu", layer) : rc;

@@ -15,6 +15,7 @@
 #define KV_FORWARD_H
 
 #include "lib/device.h"
+#include "lib/model/lookahead.h"
 #include "lib/model/model.h"
 
 /* A model on a device, with working memory that grows to the longest prompt seen.  One call at a time; callbacks must
@@ -25,6 +26,13 @@ struct kv_engine;
  * device lacks), KV_EMODEL (opened without weights), and as kv_device_open(). */
 int kv_engine_new(struct kv_engine **out, const struct kv_model *m, struct kv_device *d, struct kv_err *e);
 void kv_engine_free(struct kv_engine *x);
+
+/* A LookaheadKV module on an engine's device: its adapters opened, once for any number of prompts.  Keeps engine and module borrowed; a
+ * module that changes has to be opened anew.  Fails: KV_EMODEL (made for another model, not finite), KV_EDEV, KV_EMEM. */
+struct kv_adapters;
+int kv_adapters_new(
+    struct kv_adapters **out, struct kv_engine *x, const struct kv_lookahead *m, struct kv_err *e);
+void kv_adapters_free(struct kv_adapters *a);
 
 /* Rows that go through a layer; device memory, f32, valid during the callback only.  Queries and keys are rotated, in
  * half-split order. */
@@ -47,6 +55,8 @@ struct kv_prefill_input {
 	size_t T;
 	const int32_t *behind; /* [n_behind] tokens of a response */
 	size_t n_behind;
+	/* Instead of a response: the rows behind are the module's n tokens, with its adapters.  NULL: none. */
+	const struct kv_adapters *lookahead;
 };
 
 /* Run a prompt, and what stands behind it, through all layers; fn sees each.  logits [vocab] f32 on the host: those of

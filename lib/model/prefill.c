@@ -6,7 +6,7 @@
 #include "lib/model/engine.h"
 
 /* The rows behind go through each layer after the prompt's, as chunks of their own, so that these cannot depend on
- * them. */
+ * them.  In the last layer nothing is computed that only a further layer would read. */
 struct prefill {
 	struct kv_engine *x;
 	struct kv_rows prompt, behind;
@@ -16,17 +16,25 @@ struct prefill {
 	void *ctx;
 };
 
+static size_t
+rows_behind(const struct kv_prefill_input *in)
+{
+	return in->lookahead != NULL ? in->lookahead->m->shape.n : in->n_behind;
+}
+
 static int
 check_input(const struct kv_config *c, const struct kv_prefill_input *in, struct kv_err *e)
 {
+	if (in->lookahead != NULL && in->n_behind > 0)
+		return kv_fail(e, KV_EARG, "a response and lookahead tokens behind the same prompt");
 	if (in->T == 0)
 		return kv_fail(e, KV_ESHAPE, "an empty prompt: expected at least one token");
 	if (c->context > 0 && in->T > c->context)
 		return kv_fail(e, KV_ESHAPE, "a prompt of %zu tokens is longer than the model's context of %zu", in->T,
 		    c->context);
-	if (c->context > 0 && in->n_behind > c->context - in->T)
+	if (c->context > 0 && rows_behind(in) > c->context - in->T)
 		return kv_fail(e, KV_ESHAPE,
-		    "%zu tokens behind a prompt of %zu reach beyond the model's context of %zu", in->n_behind, in->T,
+		    "%zu tokens behind a prompt of %zu reach beyond the model's context of %zu", rows_behind(in), in->T,
 		    c->context);
 	return KV_OK;
 }
@@ -35,9 +43,10 @@ static int
 take_memory(struct prefill *p, const struct kv_prefill_input *in, struct kv_err *e)
 {
 	const struct kv_config *c = &p->x->m->cfg;
+	const size_t n_behind = rows_behind(in);
 	size_t n;
 
-	if (__builtin_add_overflow(in->T, in->n_behind, &n))
+	if (__builtin_add_overflow(in->T, n_behind, &n))
 		return kv_no_memory(e, SIZE_MAX);
 	if ((p->start = kv_alloc(2 * c->Hkv, sizeof *p->start, e)) == NULL)
 		return KV_EMEM;
@@ -46,10 +55,10 @@ take_memory(struct prefill *p, const struct kv_prefill_input *in, struct kv_err 
 		p->start[g] = g * n;
 	p->cache = (struct kvk_ragged){ .type = KVK_F32, .H = c->Hkv, .D = c->D, .start = p->start, .len = p->len };
 	p->prompt = (struct kv_rows){ .n = in->T };
-	p->behind = (struct kv_rows){ .n = in->n_behind, .pos = in->T };
+	p->behind = (struct kv_rows){ .n = n_behind, .pos = in->T, .adapters = in->lookahead };
 	if ((p->prompt.x = kv_engine_work(p->x, KV_WORK_X, n, c->d, e)) == NULL ||
 	    (p->prompt.q = kv_engine_work(p->x, KV_WORK_Q, in->T, c->Hq * c->D, e)) == NULL ||
-	    (p->behind.q = kv_engine_work(p->x, KV_WORK_Q_BEHIND, in->n_behind, c->Hq * c->D, e)) == NULL ||
+	    (p->behind.q = kv_engine_work(p->x, KV_WORK_Q_BEHIND, n_behind, c->Hq * c->D, e)) == NULL ||
 	    (p->cache.k = kv_engine_work(p->x, KV_WORK_K, n, c->Hkv * c->D, e)) == NULL ||
 	    (p->cache.v = kv_engine_work(p->x, KV_WORK_V, n, c->Hkv * c->D, e)) == NULL)
 		return KV_EMEM;
@@ -63,6 +72,19 @@ embed(struct prefill *p, const struct kv_rows *rows, const int32_t *tokens, stru
 	int rc = kv_rows_embed(p->x, rows, tokens, e);
 
 	return rc == KV_OK ? kv_rows_finite(p->x, rows, 0, -1, e) : rc;
+}
+
+/* A response's tokens, or the learned embeddings. */
+static int
+embed_behind(struct prefill *p, const struct kv_prefill_input *in, struct kv_err *e)
+{
+	const struct kv_lookahead *m = in->lookahead != NULL ? in->lookahead->m : NULL;
+	const struct kv_device *d = p->x->d;
+
+	if (m == NULL)
+		return embed(p, &p->behind, in->behind, e);
+	return kv_device_check(
+	    d, d->op->put(d->dev, p->behind.x, m->p, m->shape.n * m->d * sizeof *m->p), "lookahead embeddings", e);
 }
 
 /* Looks at the last row alone, which sees all others; names the first bad one. */
@@ -102,6 +124,10 @@ run_layer(struct prefill *p, size_t layer, struct kv_err *e)
 
 	if (rc < 0)
 		return rc;
+	if (layer + 1 == p->x->m->cfg.L) {
+		p->prompt.out = p->prompt.n - 1; /* for the logits */
+		p->behind.out = p->behind.n;
+	}
 	for (size_t g = 0; g < p->cache.H; g++)
 		p->len[g] = 0;
 	rc = kv_rows_layer(p->x, &w, layer, &p->prompt, &p->cache, p->len, e);
@@ -131,7 +157,7 @@ kv_prefill(
 	int rc;
 
 	if ((rc = check_input(&x->m->cfg, in, e)) < 0 || (rc = take_memory(&p, in, e)) < 0 ||
-	    (rc = embed(&p, &p.prompt, in->tokens, e)) < 0 || (rc = embed(&p, &p.behind, in->behind, e)) < 0)
+	    (rc = embed(&p, &p.prompt, in->tokens, e)) < 0 || (rc = embed_behind(&p, in, e)) < 0)
 		goto done;
 	for (size_t layer = 0; layer < x->m->cfg.L; layer++)
 		if ((rc = run_layer(&p, layer, e)) < 0)

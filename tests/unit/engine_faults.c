@@ -153,7 +153,7 @@ work(const struct kv_model *m, struct kv_device *d, float *logits, struct kv_err
 {
 	static const int32_t tokens[T + BEHIND] = { 1, 2, 3, 4, 5, 6, 7 };
 	static const size_t offset[] = { 0, 2, 3, 3, 5 };
-	const struct kv_prefill_input in = { tokens, T, tokens + T, BEHIND };
+	const struct kv_prefill_input in = { tokens, T, tokens + T, BEHIND, NULL };
 	const struct kv_respond respond = { .tokens = tokens, .T = T, .type = KVK_F16, .most = 2 };
 	float kv[5 * 8] = { 0.5f };
 	struct kv_engine *x = NULL;

@@ -279,12 +279,12 @@ bad_prompts_are_refused(void **state)
 	assert_int_equal(kv_prefill(r.x, &in, NULL, NULL, NULL, &e), KV_ESHAPE);
 	assert_non_null(strstr(e.text, "33"));
 	assert_non_null(strstr(e.text, "32"));
-	in = (struct kv_prefill_input){ tokens, 30, tokens, 3 };
+	in = (struct kv_prefill_input){ tokens, 30, tokens, 3, NULL };
 	assert_int_equal(kv_prefill(r.x, &in, NULL, NULL, NULL, &e), KV_ESHAPE);
 	assert_string_equal(e.text, "3 tokens behind a prompt of 30 reach beyond the model's context of 32");
 	in.n_behind = 2;
 	assert_int_equal(kv_prefill(r.x, &in, NULL, NULL, NULL, &e), KV_OK);
-	in = (struct kv_prefill_input){ tokens, 27, tokens + 27, 5 };
+	in = (struct kv_prefill_input){ tokens, 27, tokens + 27, 5, NULL };
 	tokens[29] = 40;
 	assert_int_equal(kv_prefill(r.x, &in, NULL, NULL, NULL, &e), KV_EARG);
 	assert_non_null(strstr(e.text, "position 29: token 40"));
@@ -304,7 +304,7 @@ static void
 expect_failure(struct rig *r, float *weight, float value, const char *text)
 {
 	static const int32_t tokens[] = { 3, 1, 4, 1, 5, 9, 2 };
-	const struct kv_prefill_input in = { tokens, 5, tokens + 5, 2 };
+	const struct kv_prefill_input in = { tokens, 5, tokens + 5, 2, NULL };
 	float logits[40], good = *weight;
 	struct kv_err e = { 0 };
 	struct kv_engine *x;
