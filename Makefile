@@ -13,8 +13,8 @@ WARN    := -Wall -Wextra -Wshadow
 comma   := ,
 SANFLAGS := $(if $(SAN),-fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
 
-ALLFLAGS = -std=c11 -D_GNU_SOURCE -DKV_VERSION='"$(VERSION)"' -I. $(WARN) -fopenmp -ffp-contract=off
-LIBS     = -lmsgpackc -ljansson -lxxhash -lpcre2-8 -lutf8proc -larchive -ldnnl -ldl -lm
+ALLFLAGS = -std=c11 -D_GNU_SOURCE -DKV_VERSION='"$(VERSION)"' -I. $(WARN) -pthread -ffp-contract=off
+LIBS     = -lmsgpackc -ljansson -lxxhash -lpcre2-8 -lutf8proc -larchive -ldl -lm
 
 LIB   := $(sort $(wildcard lib/*.c lib/*/*.c formats/*.c kernels/*.c kernels/cpu/*.c))
 BIN   := $(sort $(wildcard bin/kv-*.c))

@@ -17,14 +17,13 @@
 
 #define MAX_THREADS 1024
 
-struct kv_common_values kv_common = { .device = "auto" };
-
-#define SPIN_COUNT "2000" /* loops of a few ns that a waiting thread spins before it sleeps */
+struct kv_common_values kv_common = { .device = "auto", .precision = KVK_PRECISION_AUTO };
 
 static const struct kv_tool *self; /* set by kv_options() */
 static int saved_argc;             /* the command line as it came: kv_opt_parse() moves the operands */
 static char **saved_argv;
 static bool want_help, want_version;
+static const char *precision; /* NULL: not given */
 
 /* Rows a tool may leave out, each with the bit of enum kv_common that brings it; 0: everywhere.  contents: does the
  * value decide what the output says?  Where it goes, what of it, how fast and how chatty do not belong into a result's
@@ -49,6 +48,9 @@ static const struct {
 	{ KV_COMMON_DEVICE, false,
 	    { "threads", 0, KV_UINT, &kv_common.threads, "N", "0: all processors; else $KV_THREADS", 0, MAX_THREADS,
 		NULL } },
+	{ KV_COMMON_PRECISION, false,
+	    { "precision", 0, KV_STRING, &precision, "NAME", "auto, f32, bf16 or i16; else $KV_PRECISION (default auto)", 0,
+		0, NULL } },
 	{ KV_COMMON_SEED, true, { "seed", 0, KV_U64, &kv_common.seed, "N", "of the random numbers", 0, 0, NULL } },
 	{ 0, false, { "quiet", 'q', KV_FLAG, &kv_common.quiet, NULL, "no warnings, no progress", 0, 0, NULL } },
 	{ 0, false, { "verbose", 'v', KV_FLAG, &kv_common.verbose, NULL, "say more", 0, 0, NULL } },
@@ -282,11 +284,30 @@ take_environment(const struct kv_tool *tool, struct kv_err *e)
 	return kv_opt_parse(one, &argc, argv, e) < 0 ? kv_where(e, "KV_THREADS") : KV_OK;
 }
 
+/* --precision, else $KV_PRECISION, else auto. */
+static void
+take_precision(const struct kv_tool *tool)
+{
+	const char *environment = getenv("KV_PRECISION"), *s = precision;
+
+	if (!(tool->common & KV_COMMON_PRECISION))
+		return;
+	if (s == NULL && environment != NULL && *environment != '\0')
+		s = environment;
+	if (s == NULL)
+		return;
+	for (kv_common.precision = 0; kv_common.precision < KVK_N_PRECISIONS; kv_common.precision++)
+		if (strcmp(s, kvk_precisions[kv_common.precision]) == 0)
+			return;
+	kv_usage(tool, "%s: expected auto, f32, bf16 or i16, got '%s'", precision != NULL ? "--precision" : "KV_PRECISION", s);
+}
+
 static void
 check_common(const struct kv_tool *tool)
 {
 	struct kv_err e = { 0 };
 
+	take_precision(tool);
 	if (!is_device_name(kv_common.device))
 		kv_usage(tool, "--device: expected auto, cpu, cuda or cuda:N, got '%s'", kv_common.device);
 	if (kv_common.output != NULL && kv_common.output[0] == '\0')
@@ -326,18 +347,6 @@ print_and_leave(struct kv_buf *text)
 
 	kv_buf_fini(text);
 	exit(kv_report(rc, &e));
-}
-
-/* Between two parallel loops the threads of an OpenMP runtime wait by spinning.  In a pipe of several programs, and on a
- * busy machine, that takes the processors from those who have work (measured: decoding 7 times slower on a loaded
- * machine).  The runtime reads its environment when it is loaded, before main(), so the program starts itself again. */
-static void
-make_threads_wait_calmly(void)
-{
-	if (getenv("OMP_WAIT_POLICY") != NULL || getenv("GOMP_SPINCOUNT") != NULL)
-		return;
-	if (setenv("OMP_WAIT_POLICY", "passive", 1) == 0 && setenv("GOMP_SPINCOUNT", SPIN_COUNT, 1) == 0)
-		execv("/proc/self/exe", saved_argv);
 }
 
 /* The tables of options of this tool and, if it has methods, of the one that is asked for; its name into *given. */
@@ -404,8 +413,6 @@ kv_options(int argc, char **argv, const struct kv_tool *tool)
 	if (rc < 0)
 		kv_usage(tool, "%s", e.text);
 	check_common(tool);
-	if (tool->common & KV_COMMON_DEVICE)
-		make_threads_wait_calmly();
 	return argc;
 }
 
@@ -464,6 +471,14 @@ kv_history(void)
 	return entry;
 }
 
+int
+kv_history_precision(json_t *entry, const struct kv_device *d, struct kv_err *e)
+{
+	const char *name = kvk_precisions[d->op->precision(d->dev)];
+
+	return json_object_set_new(entry, "precision", json_string(name)) == 0 ? KV_OK : kv_no_memory(e, strlen(name));
+}
+
 /* ---- inputs, output, exit */
 
 void
@@ -487,6 +502,7 @@ kv_start(struct kv_io *io, char *const *files, bool no_output, const char *uses)
 
 	*io = (struct kv_io){ 0 };
 	kv_device_plan(&io->device, kv_common.device, kv_common.threads);
+	io->device.precision = kv_common.precision;
 	io->entry = kv_history();
 	if (io->entry == NULL) {
 		io->status = kv_no_memory(&io->err, sizeof *io->entry);

@@ -28,14 +28,17 @@ enum kv_common {
 	KV_COMMON_DEVICE = 2, /* --device, --threads */
 	KV_COMMON_MODEL = 4,  /* -m MODEL */
 	KV_COMMON_SEED = 8,   /* --seed */
+	KV_COMMON_PRECISION = 16, /* --precision */
 };
 /* --quiet, --verbose, --help and --version are everywhere. */
 
-/* Values of the shared options after kv_options(); defaults from KV_MODEL, KV_DEVICE, KV_THREADS. */
+/* Values of the shared options after kv_options(); defaults from KV_MODEL, KV_DEVICE, KV_THREADS,
+ * KV_PRECISION. */
 struct kv_common_values {
 	const char *output, *only, *drop, *device, *model;
 	unsigned threads;
 	uint64_t seed;
+	enum kvk_precision precision;
 	bool quiet, verbose;
 	struct kv_params params; /* of METHOD, params.method, which is known when kv_options() returns */
 };
@@ -83,6 +86,8 @@ int kv_report(int rc, const struct kv_err *e);
  * --threads and the like are left out, so that the same results are the same bytes however the work was cut into steps.
  */
 json_t *kv_history(void);
+/* Adds the precision in use to it: what auto became decides results, whether or not --precision was given. */
+int kv_history_precision(json_t *entry, const struct kv_device *d, struct kv_err *e);
 
 /* ---- for common.c: METHOD (tool_method.c) */
 

@@ -54,7 +54,8 @@ static const struct kv_tool tool = {
 	.usage = "-m MODEL [options] [FILE...]",
 	.brief = "generate from caches, whole or evicted",
 	.opts = opts,
-	.common = KV_COMMON_OUTPUT | KV_COMMON_DEVICE | KV_COMMON_MODEL | KV_COMMON_SEED,
+	.common = KV_COMMON_OUTPUT | KV_COMMON_DEVICE | KV_COMMON_MODEL | KV_COMMON_SEED |
+	    KV_COMMON_PRECISION,
 };
 
 struct run {
@@ -209,6 +210,7 @@ open_rest(struct run *r, struct kv_err *e)
 	    (rc = kv_model_open(&r->model, kv_common.model, true, e)) < 0 ||
 	    (rc = check_model(r, e)) < 0 ||
 	    (rc = kv_engine_new(&r->engine, &r->model, &r->io.device, e)) < 0 ||
+	    (rc = kv_history_precision(r->io.entry, &r->io.device, e)) < 0 ||
 	    (rc = open_writer(r, e)) < 0)
 		return rc;
 	if (r->model.vocab.kind != KV_VOCAB_NONE) {

@@ -54,7 +54,7 @@ static const struct kv_tool tool = {
 	.usage = "-m MODEL [-p TEXT] [-f FILE] [--tokens IDS] [--jsonl FILE] [options]",
 	.brief = "run prompts through a model and write tokens, queries, keys, values and logits as a stream",
 	.opts = opts,
-	.common = KV_COMMON_OUTPUT | KV_COMMON_DEVICE | KV_COMMON_MODEL,
+	.common = KV_COMMON_OUTPUT | KV_COMMON_DEVICE | KV_COMMON_MODEL | KV_COMMON_PRECISION,
 };
 
 struct run {
@@ -373,7 +373,7 @@ write_header(struct run *r, struct kv_err *e)
 	kv_writer_on_unmet(r->writer, kv_unmet);
 	if (model == NULL || entry == NULL)
 		rc = kv_no_memory(e, sizeof r->model.cfg);
-	else
+	else if ((rc = kv_history_precision(entry, &r->device, e)) == KV_OK)
 		rc = kv_writer_header(r->writer, model, NULL, entry, e);
 	json_decref(model);
 	json_decref(entry);
@@ -406,6 +406,7 @@ main(int argc, char **argv)
 	argc = kv_options(argc, argv, &tool);
 	understand(argc, argv, &r);
 	kv_device_plan(&r.device, kv_common.device, kv_common.threads);
+	r.device.precision = kv_common.precision;
 	rc = work(&r, &e);
 	if (rc == KV_OK)
 		rc = kv_writer_finish(r.writer, &e);

@@ -23,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define KVK_ABI      4  /* raised with every change of the table */
+#define KVK_ABI      5  /* raised with every change of the table */
 #define KVK_ROW_TILE 64 /* rows; see Conventions */
 
 /* Element types: of tensors in a stream (the first ones) and of weights in a model file (all but I32). */
@@ -56,6 +56,18 @@ extern const struct kvk_type_info kvk_types[KVK_N_TYPES]; /* kernels/types.c */
 
 struct kvk_dev;    /* an open device with its queue and scratch memory */
 struct kvk_weight; /* a matrix of the model, made ready for products */
+
+/* The arithmetic of products and of attention: what the factors are rounded to.  Sums are f32 or wider; scores, softmax,
+ * norms and everything else are f32 or better always. */
+enum kvk_precision {
+	KVK_PRECISION_F32,  /* the reference */
+	KVK_PRECISION_BF16, /* factors rounded to bf16 */
+	KVK_PRECISION_I16,  /* block fixed point: 32 neighbouring factors of a sum share an f32 scale, each is an integer of 14
+	                       bits; integer sums within a block.  Some 30 times finer than bf16 */
+	KVK_PRECISION_AUTO, /* the fastest that the device does well */
+	KVK_N_PRECISIONS
+};
+extern const char *const kvk_precisions[KVK_N_PRECISIONS]; /* kernels/types.c: "f32", "bf16", "i16", "auto" */
 
 /* How often a weight will be used before it is released. */
 enum kvk_use {
@@ -138,10 +150,14 @@ struct kvk_backend {
 
 	/* Open device number `ordinal` (0 first).  threads 0: as many as the machine has.  On failure *dev is NULL and why, a
 	 * buffer of why_bytes, says why. */
-	int (*open)(struct kvk_dev **dev, int ordinal, int threads, char *why, size_t why_bytes);
+	int (*open)(struct kvk_dev **dev, int ordinal, int threads, enum kvk_precision precision, char *why,
+	    size_t why_bytes);
 	void (*close)(struct kvk_dev *dev);
 	/* Text for the last error of this device; lives until the next call. */
 	const char *(*error)(struct kvk_dev *dev);
+
+	/* The precision in use: never auto. */
+	enum kvk_precision (*precision)(struct kvk_dev *dev);
 
 	/* Device memory, 64-byte aligned, contents undefined; NULL when there is no more. */
 	void *(*alloc)(struct kvk_dev *dev, size_t bytes);
@@ -168,7 +184,8 @@ struct kvk_backend {
 	int (*rows)(struct kvk_dev *dev, const struct kvk_weight *w, const int32_t *ids, size_t n, float *y);
 
 	/* y [n][rows] = x [n][cols] * w^T (+ bias [rows]) (+ y, when add is not 0).  f32 accumulation.
-	 * Bound: cols * 2^-23 * sum |x||w| for f32 compute. */
+	 * Bound: cols * 2^-23 * sum |x||w| in f32; with factors rounded to bf16 2^-7, to i16 2^-12 of the largest factors of
+	 * a block in their place, in addition. */
 	int (*linear)(struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias, int add,
 	    float *y);
 

@@ -19,3 +19,10 @@ const struct kvk_type_info kvk_types[KVK_N_TYPES] = {
 	[KVK_Q5_K] = { "q5_k", 256, 176, 0 },
 	[KVK_Q6_K] = { "q6_k", 256, 210, 0 },
 };
+
+const char *const kvk_precisions[KVK_N_PRECISIONS] = {
+	[KVK_PRECISION_F32] = "f32",
+	[KVK_PRECISION_BF16] = "bf16",
+	[KVK_PRECISION_I16] = "i16",
+	[KVK_PRECISION_AUTO] = "auto",
+};

@@ -27,6 +27,7 @@ static const struct {
 	{ "unview", true, offsetof(struct kvk_backend, unview) },
 	{ "put", true, offsetof(struct kvk_backend, put) },
 	{ "get", true, offsetof(struct kvk_backend, get) },
+	{ "precision", true, offsetof(struct kvk_backend, precision) },
 	{ "get_as", true, offsetof(struct kvk_backend, get_as) },
 	{ "wait", true, offsetof(struct kvk_backend, wait) },
 	{ "weight_open", false, offsetof(struct kvk_backend, weight_open) },
@@ -94,7 +95,7 @@ open_table(struct kv_device *d, const struct kvk_backend *t, int ordinal, unsign
 		return rc;
 	if (threads > 1024)
 		return kv_fail(e, KV_EARG, "%u threads wanted, at most 1024 are possible", threads);
-	if (t->open(&d->dev, ordinal, (int)threads, why, sizeof why) != 0)
+	if (t->open(&d->dev, ordinal, (int)threads, d->precision, why, sizeof why) != 0)
 		return kv_fail(e, KV_EDEV, "%s: cannot open device %d: %s", t->name, ordinal, why);
 	d->op = t;
 	return KV_OK;
@@ -156,11 +157,13 @@ open_auto(struct kv_device *d, unsigned threads, const char *needs, struct kv_er
 }
 
 static int
-open_named(struct kv_device *d, const char *name, unsigned threads, const char *needs, struct kv_err *e)
+open_named(struct kv_device *d, const char *needs, struct kv_err *e)
 {
+	const char *name = d->name;
+	unsigned threads = d->threads;
 	int ordinal;
 
-	*d = (struct kv_device){ .name = name, .threads = threads };
+	d->fallback[0] = '\0';
 	if (name == NULL || strcmp(name, "auto") == 0)
 		return open_auto(d, threads, needs, e);
 	if (strcmp(name, "cpu") == 0)
@@ -173,7 +176,8 @@ open_named(struct kv_device *d, const char *name, unsigned threads, const char *
 int
 kv_device_open(struct kv_device *d, const char *name, unsigned threads, struct kv_err *e)
 {
-	return open_named(d, name, threads, "", e);
+	kv_device_plan(d, name, threads);
+	return open_named(d, "", e);
 }
 
 void
@@ -184,7 +188,7 @@ kv_device_close(struct kv_device *d)
 	d->op->close(d->dev);
 	if (d->library != NULL)
 		dlclose(d->library);
-	*d = (struct kv_device){ .name = d->name, .threads = d->threads };
+	*d = (struct kv_device){ .name = d->name, .threads = d->threads, .precision = d->precision };
 }
 
 void
@@ -196,7 +200,7 @@ kv_device_plan(struct kv_device *d, const char *name, unsigned threads)
 int
 kv_device_ready(struct kv_device *d, const char *needs, struct kv_err *e)
 {
-	int rc = d->op == NULL ? open_named(d, d->name, d->threads, needs, e) : KV_OK;
+	int rc = d->op == NULL ? open_named(d, needs, e) : KV_OK;
 
 	return rc == KV_OK ? check_ops(d->op, needs, e) : rc;
 }

@@ -13,11 +13,12 @@ struct kv_device {
 	void *library;                /* dlopen handle, NULL for the CPU */
 	const char *name;             /* which one, for kv_device_ready() */
 	unsigned threads;
+	enum kvk_precision precision; /* wanted; 0 is f32.  Set it after kv_device_plan(), before the device opens */
 	char fallback[KV_ERR_TEXT]; /* why auto took the CPU, "" if it did not */
 };
 
 /* Open a device; *d needs no preparation.  name: "auto" (CUDA if there is a usable device, else the CPU), "cpu", "cuda"
- * or "cuda:N"; NULL is auto.  threads 0: all the machine has.  Fails: KV_EARG (unknown name, too many threads), KV_EDEV
+ * or "cuda:N"; NULL is auto.  Its precision is f32.  threads 0: all the machine has.  Fails: KV_EARG (unknown name, too many threads), KV_EDEV
  * (with the backend's reason). */
 int kv_device_open(struct kv_device *d, const char *name, unsigned threads, struct kv_err *e);
 void kv_device_close(struct kv_device *d);

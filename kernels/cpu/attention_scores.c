@@ -7,7 +7,6 @@
 #include "kernels/cpu/cpu.h"
 
 #include <math.h>
-#include <omp.h>
 #include <string.h>
 
 #include "kernels/cpu/vec.h"
@@ -213,12 +212,29 @@ score_head(const struct kvk_scores *j, size_t h, const struct work *w, float *s)
 		j->mean[h * j->n + i] = (float)(j->n_q > 0 ? w->total[i] * (1.0 / (double)j->n_q) : 0);
 }
 
+struct job {
+	const struct kvk_scores *j;
+	size_t rows;
+	float *s;
+	char *scratch;
+	size_t stride;
+};
+
+static void
+heads(void *ctx, size_t from, size_t to, size_t worker)
+{
+	const struct job *p = ctx;
+	const struct work w = work_at(p->j, p->rows, p->scratch + worker * p->stride);
+
+	for (size_t h = from; h < to; h++)
+		score_head(p->j, h, &w, p->s + h * p->j->n);
+}
+
 int
 cpu_scores(struct kvk_dev *dev, const struct kvk_scores *j, float *s)
 {
 	const size_t threads = (size_t)dev->threads, rows = rows_together(j, threads);
-	size_t stride;
-	char *scratch;
+	struct job p = { j, rows, s, NULL, 0 };
 
 	if (!cpu_is_float(j->q_type) || !cpu_is_float(j->k_type))
 		return cpu_fail(dev, CPU_ETYPE, "scores: queries and keys are f32, f16 or bf16");
@@ -228,15 +244,8 @@ cpu_scores(struct kvk_dev *dev, const struct kvk_scores *j, float *s)
 		return cpu_fail(dev, CPU_ESHAPE, "scores: no reduction %d", (int)j->rows);
 	if (j->n > j->T)
 		return cpu_fail(dev, CPU_ESHAPE, "scores: %zu columns of %zu keys", j->n, j->T);
-	if ((scratch = cpu_scratch(dev, threads, work_bytes(j, rows), &stride)) == NULL)
+	if ((p.scratch = cpu_scratch(dev, threads, work_bytes(j, rows), &p.stride)) == NULL)
 		return CPU_EMEM;
-#pragma omp parallel num_threads(dev->threads)
-	{
-		const struct work w = work_at(j, rows, scratch + (size_t)omp_get_thread_num() * stride);
-
-#pragma omp for schedule(dynamic, 1)
-		for (size_t h = 0; h < j->Hq; h++)
-			score_head(j, h, &w, s + h * j->n);
-	}
+	cpu_run(dev, j->Hq, 1, heads, &p);
 	return 0;
 }

@@ -2,11 +2,11 @@
  * The CPU backend: its table, memory, threads and error text.  Host and device memory are the same. */
 #include "kernels/cpu/cpu.h"
 
-#include <omp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MAX_THREADS 1024
 
@@ -71,10 +71,45 @@ cpu_take_f64(char **at, size_t n)
 	return p;
 }
 
+struct range {
+	size_t n, step;
+	cpu_piece_fn *fn;
+	void *ctx;
+};
+
+static void
+run_unit(void *ctx, size_t u, size_t worker)
+{
+	const struct range *r = ctx;
+	const size_t from = u * r->step;
+
+	r->fn(r->ctx, from, r->n - from < r->step ? r->n : from + r->step, worker);
+}
+
+void
+cpu_run(struct kvk_dev *dev, size_t n, size_t step, cpu_piece_fn *fn, void *ctx)
+{
+	struct range r = { n, step, fn, ctx };
+	const size_t units = n / step + (n % step != 0);
+
+	if (units > 1 && dev->threads > 1 && dev->team == NULL)
+		dev->team = cpu_team_new((size_t)dev->threads);
+	cpu_team_run(dev->team, units, run_unit, &r);
+}
+
+/* What auto is here.  */
+static enum kvk_precision
+best_precision(void)
+{
+	return KVK_PRECISION_F32;
+}
+
 static int
-dev_open(struct kvk_dev **dev, int ordinal, int threads, char *why, size_t why_bytes)
+dev_open(
+    struct kvk_dev **dev, int ordinal, int threads, enum kvk_precision precision, char *why, size_t why_bytes)
 {
 	struct kvk_dev *d;
+	const long processors = sysconf(_SC_NPROCESSORS_ONLN);
 
 	*dev = NULL;
 	if (ordinal != 0) {
@@ -86,13 +121,18 @@ dev_open(struct kvk_dev **dev, int ordinal, int threads, char *why, size_t why_b
 		    MAX_THREADS);
 		return CPU_ESHAPE;
 	}
+	if (precision >= KVK_N_PRECISIONS) {
+		snprintf(why, why_bytes, "no precision %d", (int)precision);
+		return CPU_ESHAPE;
+	}
 	if ((d = calloc(1, sizeof *d)) == NULL) {
 		snprintf(why, why_bytes, "out of memory");
 		return CPU_EMEM;
 	}
-	d->threads = threads > 0 ? threads : omp_get_num_procs();
+	d->threads = threads > 0 ? threads : processors > 0 ? (int)processors : 1;
 	if (d->threads > MAX_THREADS)
 		d->threads = MAX_THREADS;
+	d->precision = precision == KVK_PRECISION_AUTO ? best_precision() : precision;
 	*dev = d;
 	return 0;
 }
@@ -102,6 +142,7 @@ dev_close(struct kvk_dev *dev)
 {
 	if (dev == NULL)
 		return;
+	cpu_team_free(dev->team);
 	free(dev->scratch);
 	free(dev);
 }
@@ -110,6 +151,12 @@ static const char *
 dev_error(struct kvk_dev *dev)
 {
 	return dev->text;
+}
+
+static enum kvk_precision
+dev_precision(struct kvk_dev *dev)
+{
+	return dev->precision;
 }
 
 static void *
@@ -150,27 +197,39 @@ copy(struct kvk_dev *dev, void *dst, const void *src, size_t bytes)
 	return 0;
 }
 
-/* Threads each convert pieces of `step` elements, by way of floats where both sides are narrow. */
+struct conversion {
+	uint8_t *host;
+	enum kvk_type host_type;
+	const uint8_t *src;
+	enum kvk_type type;
+};
+
+/* By way of floats where both sides are narrow. */
+static void
+convert(void *ctx, size_t from, size_t to, size_t worker)
+{
+	const struct conversion *c = ctx;
+	const size_t in = kvk_types[c->type].bytes, out = kvk_types[c->host_type].bytes;
+	float x[1024];
+
+	(void)worker;
+	for (size_t m; from < to; from += m) {
+		m = to - from < 1024 ? to - from : 1024;
+		cpu_expand[c->type](c->src + from * in, x, m);
+		cpu_pack[c->host_type](x, c->host + from * out, m);
+	}
+}
+
 static int
 get_as(struct kvk_dev *dev, void *host, enum kvk_type host_type, const void *src, enum kvk_type type, size_t n)
 {
-	enum { step = 4096 };
-	size_t from, to;
+	struct conversion c = { host, host_type, src, type };
 
 	if (!cpu_is_float(type) || !cpu_is_float(host_type))
 		return cpu_fail(dev, CPU_ETYPE, "get_as: types are f32, f16 and bf16");
-	from = kvk_types[type].bytes;
-	to = kvk_types[host_type].bytes;
 	if (type == host_type)
-		return copy(dev, host, src, n * from);
-#pragma omp parallel for num_threads(dev->threads) schedule(static) if (n > 16 * step)
-	for (size_t i = 0; i < n; i += step) {
-		size_t m = n - i < step ? n - i : step;
-		float x[step];
-
-		cpu_expand[type]((const uint8_t *)src + i * from, x, m);
-		cpu_pack[host_type](x, (uint8_t *)host + i * to, m);
-	}
+		return copy(dev, host, src, n * kvk_types[type].bytes);
+	cpu_run(dev, n, 32768, convert, &c);
 	return 0;
 }
 
@@ -187,6 +246,7 @@ const struct kvk_backend kvk_cpu = {
 	.open = dev_open,
 	.close = dev_close,
 	.error = dev_error,
+	.precision = dev_precision,
 	.alloc = dev_alloc,
 	.free = dev_free,
 	.view = dev_view,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * What the files of the CPU backend share.  Contracts of the operations themselves: kernels/backend.h.
  *
- * Threads: every operation opens one parallel region of at most dev->threads threads, and every output element is
- * computed by one of them in an order that does not depend on how many there are.
+ * Threads: an operation is cut into pieces that do not depend on how many threads there are, and cpu_run() shares them;
+ * every output element is computed in one piece, in a fixed order.
  */
 #ifndef KVK_CPU_H
 #define KVK_CPU_H
@@ -12,16 +12,19 @@
 #include <stdint.h>
 
 #include "kernels/backend.h"
+#include "kernels/cpu/team.h"
 
 enum cpu_error {
 	CPU_EMEM = 1, /* no memory */
 	CPU_ETYPE,    /* an element type this operation does not take */
 	CPU_ESHAPE,   /* sizes that do not fit each other */
-	CPU_EMATH,    /* oneDNN refused */
+	CPU_EMATH,    /* oneDNN is missing, or refused */
 };
 
 struct kvk_dev {
 	int threads;
+	enum kvk_precision precision; /* never KVK_PRECISION_AUTO */
+	struct cpu_team *team;        /* NULL until the first operation of more than one piece */
 	void *scratch; /* see cpu_scratch() */
 	size_t scratch_bytes;
 	char text[256]; /* the last error */
@@ -43,6 +46,12 @@ int cpu_fail(struct kvk_dev *dev, int code, const char *fmt, ...) __attribute__(
 /* 64-byte aligned memory for one operation: n pieces (usually one per thread) of `bytes` each.  *stride is set to the
  * distance of two pieces in bytes, a multiple of 64.  Valid until the next call; NULL with the error recorded. */
 void *cpu_scratch(struct kvk_dev *dev, size_t n, size_t bytes, size_t *stride);
+
+/* Items from .. to-1 of a job; worker: 0 .. dev->threads - 1, for memory of its own (cpu_scratch). */
+typedef void cpu_piece_fn(void *ctx, size_t from, size_t to, size_t worker);
+/* fn for items 0 .. n-1 in pieces of `step` (the last may be shorter), shared by the device's threads, begun in
+ * ascending order, all done on return.  A piece should be worth some microseconds.  Not from within a piece. */
+void cpu_run(struct kvk_dev *dev, size_t n, size_t step, cpu_piece_fn *fn, void *ctx);
 
 /* The next n floats (or doubles) of a piece: *at advances to the next multiple of 64 bytes. */
 float *cpu_take_f32(char **at, size_t n);
@@ -74,6 +83,10 @@ void cpu_product(const float *a, size_t lda, const float *b, size_t ldb, size_t 
     size_t ldc, bool add);
 void cpu_product_f64(
     const double *a, size_t lda, const double *b, size_t ldb, size_t n, size_t K, size_t N, double *c, size_t ldc);
+
+/* C [M][N] = A [M][K] B^T, B [N][K], all dense f32, by oneDNN, whose library is opened by the first call: programs that
+ * never multiply never load it.  On the calling thread alone.  Fails: CPU_EMATH. */
+int cpu_sgemm_nt(struct kvk_dev *dev, size_t M, size_t N, size_t K, const float *A, const float *B, float *C);
 
 /* The operations, one file each. */
 int cpu_weight_open(struct kvk_dev *dev, struct kvk_weight **w, const void *host, enum kvk_type type, size_t rows,

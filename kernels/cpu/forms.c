@@ -2,7 +2,6 @@
  * A linear and a quadratic form of every key. */
 #include "kernels/cpu/cpu.h"
 
-#include <omp.h>
 #include <string.h>
 
 #define KEYS 128 /* of one piece of work */
@@ -61,33 +60,48 @@ piece(const struct kvk_forms *job, size_t h, size_t first, size_t n, const struc
 	}
 }
 
+struct work {
+	const struct kvk_forms *job;
+	double *z;
+	char *scratch;
+	size_t stride;
+};
+
+/* Items: the pieces of KEYS keys, head after head. */
+static void
+pieces_of(void *ctx, size_t from, size_t to, size_t worker)
+{
+	const struct work *w = ctx;
+	const size_t T = w->job->T, D = w->job->D, N = padded(D), pieces = (T + KEYS - 1) / KEYS;
+	char *at = w->scratch + worker * w->stride;
+	struct scratch s;
+
+	s.key = cpu_take_f32(&at, D);
+	s.keys = cpu_take_f64(&at, KEYS * N);
+	s.product = cpu_take_f64(&at, KEYS * N);
+	s.form = cpu_take_f64(&at, D * N);
+	for (size_t i = from; i < to; i++) {
+		const size_t h = i / pieces, first = i % pieces * KEYS;
+
+		piece(w->job, h, first, T - first < KEYS ? T - first : KEYS, &s, w->z + h * T + first);
+	}
+}
+
 int
 cpu_forms(struct kvk_dev *dev, const struct kvk_forms *job, double *z)
 {
-	const size_t T = job->T, D = job->D, N = padded(D), pieces = (T + KEYS - 1) / KEYS;
+	const size_t D = job->D, N = padded(D), pieces = (job->T + KEYS - 1) / KEYS;
 	const size_t bytes = cpu_room(D, sizeof(float)) + 2 * cpu_room(KEYS * N, sizeof(double)) +
 	    cpu_room(D * N, sizeof(double));
-	size_t stride;
-	char *scratch;
+	struct work w = { job, z, NULL, 0 };
 
 	if (!cpu_is_float(job->k_type))
 		return cpu_fail(dev, CPU_ETYPE, "forms: types are f32, f16 and bf16");
 	if (job->Hkv == 0 || job->Hq % job->Hkv != 0)
 		return cpu_fail(
 		    dev, CPU_ESHAPE, "forms: %zu query heads cannot share %zu KV heads", job->Hq, job->Hkv);
-	if ((scratch = cpu_scratch(dev, (size_t)dev->threads, bytes, &stride)) == NULL)
+	if ((w.scratch = cpu_scratch(dev, (size_t)dev->threads, bytes, &w.stride)) == NULL)
 		return CPU_EMEM;
-#pragma omp parallel for num_threads(dev->threads) schedule(dynamic)
-	for (size_t i = 0; i < job->Hq * pieces; i++) {
-		const size_t h = i / pieces, first = i % pieces * KEYS;
-		char *at = scratch + (size_t)omp_get_thread_num() * stride;
-		struct scratch s;
-
-		s.key = cpu_take_f32(&at, D);
-		s.keys = cpu_take_f64(&at, KEYS * N);
-		s.product = cpu_take_f64(&at, KEYS * N);
-		s.form = cpu_take_f64(&at, D * N);
-		piece(job, h, first, T - first < KEYS ? T - first : KEYS, &s, z + h * T + first);
-	}
+	cpu_run(dev, job->Hq * pieces, 1, pieces_of, &w);
 	return 0;
 }

@@ -3,7 +3,6 @@
 #include "kernels/cpu/cpu.h"
 
 #include <math.h>
-#include <omp.h>
 #include <string.h>
 
 struct job {
@@ -15,6 +14,8 @@ struct job {
 	uint8_t *y;
 	enum kvk_type y_type;
 	const size_t *at;
+	char *scratch;
+	size_t stride;
 };
 
 /* cos and sin [half] of one position.  The angle is formed in double: in single precision it is off by 1e-3 and more at
@@ -71,29 +72,31 @@ store_row(const struct job *j, size_t i, float *a, float *b, float *c, float *s)
 	}
 }
 
+static void
+rows(void *ctx, size_t from, size_t to, size_t worker)
+{
+	const struct job *j = ctx;
+	char *piece = j->scratch + worker * j->stride;
+	float *a = cpu_take_f32(&piece, j->D), *b = cpu_take_f32(&piece, j->D);
+	float *c = cpu_take_f32(&piece, j->D), *s = cpu_take_f32(&piece, j->D);
+
+	for (size_t i = from; i < to; i++)
+		store_row(j, i, a, b, c, s);
+}
+
 int
 cpu_heads(struct kvk_dev *dev, const float *x, size_t n, size_t H, size_t D, const float *norm, float eps,
     const struct kvk_rope *rope, size_t pos, void *y, enum kvk_type y_type, const size_t *at)
 {
-	const struct job job = { x, norm, n, H, D, eps, rope, pos, y, y_type, at };
-	size_t stride;
-	char *scratch;
+	struct job job = { x, norm, n, H, D, eps, rope, pos, y, y_type, at, NULL, 0 };
 
 	if (!cpu_is_float(y_type))
 		return cpu_fail(dev, CPU_ETYPE, "heads: rows are stored as f32, f16 or bf16");
 	if (rope != NULL && (rope->dim % 2 != 0 || rope->dim > D))
 		return cpu_fail(dev, CPU_ESHAPE, "heads: %zu of %zu elements cannot be rotated", rope->dim, D);
-	if ((scratch = cpu_scratch(dev, (size_t)dev->threads, 4 * cpu_room(D, sizeof(float)), &stride)) == NULL)
+	job.scratch = cpu_scratch(dev, (size_t)dev->threads, 4 * cpu_room(D, sizeof(float)), &job.stride);
+	if (job.scratch == NULL)
 		return CPU_EMEM;
-#pragma omp parallel num_threads(dev->threads) if (n * H * D > 20000)
-	{
-		char *at_piece = scratch + (size_t)omp_get_thread_num() * stride;
-		float *a = cpu_take_f32(&at_piece, D), *b = cpu_take_f32(&at_piece, D);
-		float *c = cpu_take_f32(&at_piece, D), *s = cpu_take_f32(&at_piece, D);
-
-#pragma omp for schedule(static)
-		for (size_t i = 0; i < n; i++)
-			store_row(&job, i, a, b, c, s);
-	}
+	cpu_run(dev, n, 16384 / (H * D + 1) + 1, rows, &job);
 	return 0;
 }

@@ -6,8 +6,7 @@
  * edge of the weight. A last tile of fewer rows is filled up with zeros.  Tiles run in parallel, each on one thread. */
 #include "kernels/cpu/cpu.h"
 
-#include <dnnl.h>
-#include <omp.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #define BLOCK 512 /* columns of y (rows of the weight): 64 x 512 floats of result stay close to a core */
@@ -19,6 +18,10 @@ struct product {
 	int add;
 	float *y;
 	const float *last; /* [KVK_ROW_TILE][cols]: the rows of the last tile if that is not full, zeros behind */
+	char *scratch;     /* a tile [KVK_ROW_TILE][BLOCK] per thread, at multiples of stride */
+	size_t tiles;
+	struct kvk_dev *dev;
+	_Atomic int failed;
 };
 
 /* y += or =, with the bias; the order of the additions is fixed: (y + product) + bias. */
@@ -42,19 +45,30 @@ store(const struct product *p, const float *tile, size_t width, size_t i0, size_
 	}
 }
 
-static bool
+static int
 multiply_tile(const struct product *p, size_t i0, size_t j0, float *tile)
 {
 	const struct kvk_weight *w = p->w;
 	const size_t width = w->rows - j0 < BLOCK ? w->rows - j0 : BLOCK;
 	const float *x = p->n - i0 < KVK_ROW_TILE ? p->last : p->x + i0 * w->cols;
-	const dnnl_dim_t K = (dnnl_dim_t)w->cols, N = (dnnl_dim_t)width;
-	const float *block = w->f32 + j0 * w->cols;
+	int status = cpu_sgemm_nt(p->dev, KVK_ROW_TILE, width, w->cols, x, w->f32 + j0 * w->cols, tile);
 
-	if (dnnl_sgemm('N', 'T', KVK_ROW_TILE, N, K, 1.0f, x, K, block, K, 0.0f, tile, N) != dnnl_success)
-		return false;
-	store(p, tile, width, i0, j0);
-	return true;
+	if (status == 0)
+		store(p, tile, width, i0, j0);
+	return status;
+}
+
+/* Items: tiles, those of a block of columns together. */
+static void
+multiply_tiles(void *ctx, size_t from, size_t to, size_t worker)
+{
+	struct product *p = ctx;
+	float *tile = (float *)(void *)p->scratch + worker * KVK_ROW_TILE * BLOCK;
+	int status;
+
+	for (size_t u = from; u < to; u++)
+		if ((status = multiply_tile(p, u % p->tiles * KVK_ROW_TILE, u / p->tiles * BLOCK, tile)) != 0)
+			p->failed = status;
 }
 
 static void
@@ -69,39 +83,30 @@ fill_last(const struct product *p, float *last)
 static int
 linear_many(struct kvk_dev *dev, struct product *p)
 {
-	const size_t tiles = (p->n + KVK_ROW_TILE - 1) / KVK_ROW_TILE, blocks = (p->w->rows + BLOCK - 1) / BLOCK;
-	const size_t tile_bytes = KVK_ROW_TILE * BLOCK * sizeof(float), threads = (size_t)dev->threads;
+	const size_t blocks = (p->w->rows + BLOCK - 1) / BLOCK, threads = (size_t)dev->threads;
+	const size_t tile_bytes = KVK_ROW_TILE * BLOCK * sizeof(float);
 	size_t stride, last_bytes;
-	int failed = 0;
-	char *scratch;
 
 	if (__builtin_mul_overflow(KVK_ROW_TILE * sizeof(float), p->w->cols, &last_bytes))
 		return cpu_fail(dev, CPU_ESHAPE, "rows of %zu elements are too long", p->w->cols);
-	scratch = cpu_scratch(dev, 1, threads * tile_bytes + (p->n % KVK_ROW_TILE ? last_bytes : 0), &stride);
-	if (scratch == NULL)
+	p->tiles = (p->n + KVK_ROW_TILE - 1) / KVK_ROW_TILE;
+	p->scratch =
+	    cpu_scratch(dev, 1, threads * tile_bytes + (p->n % KVK_ROW_TILE ? last_bytes : 0), &stride);
+	if (p->scratch == NULL)
 		return CPU_EMEM;
 	if (p->n % KVK_ROW_TILE != 0) {
-		p->last = (float *)(void *)(scratch + threads * tile_bytes);
-		fill_last(p, (float *)(void *)(scratch + threads * tile_bytes));
+		p->last = (float *)(void *)(p->scratch + threads * tile_bytes);
+		fill_last(p, (float *)(void *)(p->scratch + threads * tile_bytes));
 	}
-#pragma omp parallel num_threads(dev->threads) reduction(| : failed)
-	{
-		float *tile = (float *)(void *)(scratch + (size_t)omp_get_thread_num() * tile_bytes);
-
-		/* A region of one thread does not count as parallel: oneDNN would start threads of its own. */
-		omp_set_num_threads(1);
-#pragma omp for schedule(dynamic, 1)
-		for (size_t u = 0; u < tiles * blocks; u++)
-			failed |= !multiply_tile(p, u % tiles * KVK_ROW_TILE, u / tiles * BLOCK, tile);
-	}
-	return failed ? cpu_fail(dev, CPU_EMATH, "oneDNN could not compute a product") : 0;
+	cpu_run(dev, p->tiles * blocks, 1, multiply_tiles, p);
+	return p->failed;
 }
 
 int
 cpu_linear(
     struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias, int add, float *y)
 {
-	struct product p = { .w = w, .x = x, .n = n, .bias = bias, .add = add, .y = y };
+	struct product p = { .w = w, .x = x, .n = n, .bias = bias, .add = add, .y = y, .dev = dev };
 
 	if (n == 0 || w->rows == 0)
 		return 0;

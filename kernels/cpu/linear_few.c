@@ -5,8 +5,6 @@
  * columns that are no multiple of eight come last, one by one.  So a result depends on its row of x and of w alone. */
 #include "kernels/cpu/cpu.h"
 
-#include <omp.h>
-
 #include "kernels/cpu/vec.h"
 
 #define GROUP 4 /* rows of the weight that are expanded and multiplied together */
@@ -44,6 +42,8 @@ struct product {
 	size_t n;
 	int add;
 	float *y;
+	char *scratch;
+	size_t stride;
 };
 
 static void
@@ -85,25 +85,28 @@ multiply_group(const struct product *p, size_t r0, size_t n_w, float *scratch)
 	}
 }
 
+/* Items: groups of GROUP rows of the weight. */
+static void
+groups(void *ctx, size_t from, size_t to, size_t worker)
+{
+	const struct product *p = ctx;
+	const size_t rows = p->w->rows;
+
+	for (size_t r = from * GROUP; r < rows && r < to * GROUP; r += GROUP)
+		multiply_group(p, r, rows - r < GROUP ? rows - r : GROUP, (float *)(void *)(p->scratch + worker * p->stride));
+}
+
 int
 cpu_linear_few(
     struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias, int add, float *y)
 {
-	const struct product p = { .w = w, .x = x, .n = n, .bias = bias, .add = add, .y = y };
-	size_t stride, bytes;
-	char *scratch;
+	struct product p = { .w = w, .x = x, .n = n, .bias = bias, .add = add, .y = y };
+	size_t bytes;
 
 	if (__builtin_mul_overflow(GROUP * sizeof(float), w->cols, &bytes))
 		return cpu_fail(dev, CPU_ESHAPE, "rows of %zu elements are too long", w->cols);
-	if ((scratch = cpu_scratch(dev, (size_t)dev->threads, bytes, &stride)) == NULL)
+	if ((p.scratch = cpu_scratch(dev, (size_t)dev->threads, bytes, &p.stride)) == NULL)
 		return CPU_EMEM;
-#pragma omp parallel num_threads(dev->threads) if (w->rows * w->cols * n > 20000)
-	{
-		float *mine = (float *)(void *)(scratch + (size_t)omp_get_thread_num() * stride);
-
-#pragma omp for schedule(static)
-		for (size_t r = 0; r < w->rows; r += GROUP)
-			multiply_group(&p, r, w->rows - r < GROUP ? w->rows - r : GROUP, mine);
-	}
+	cpu_run(dev, (w->rows + GROUP - 1) / GROUP, 10000 / (GROUP * w->cols * n + 1) + 1, groups, &p);
 	return 0;
 }

@@ -25,10 +25,33 @@ window_avg(const float *x, size_t lo, size_t hi, size_t width)
 	return (float)(sum / (double)width);
 }
 
+struct job {
+	const float *x;
+	size_t n;
+	enum kvk_pool kind;
+	size_t width;
+	float *y;
+};
+
+static void
+pool_items(void *ctx, size_t from, size_t to, size_t worker)
+{
+	const struct job *j = ctx;
+	const size_t n = j->n, r = j->width / 2;
+
+	(void)worker;
+	for (size_t i = from; i < to; i++) {
+		const float *row = j->x + i / n * n;
+		const size_t at = i % n, lo = at > r ? at - r : 0, hi = n - at > r ? at + r + 1 : n;
+
+		j->y[i] = j->kind == KVK_POOL_MAX ? window_max(row, lo, hi) : window_avg(row, lo, hi, j->width);
+	}
+}
+
 int
 cpu_pool(struct kvk_dev *dev, const float *x, size_t H, size_t n, enum kvk_pool kind, size_t width, float *y)
 {
-	const size_t r = width / 2;
+	struct job j = { x, n, kind, width, y };
 
 	if (kind != KVK_POOL_NONE && width % 2 == 0)
 		return cpu_fail(dev, CPU_ESHAPE, "pool: width %zu is not odd", width);
@@ -37,12 +60,6 @@ cpu_pool(struct kvk_dev *dev, const float *x, size_t H, size_t n, enum kvk_pool 
 			memcpy(y, x, H * n * sizeof *y);
 		return 0;
 	}
-#pragma omp parallel for num_threads(dev->threads) schedule(static) if (H * n > 20000)
-	for (size_t i = 0; i < H * n; i++) {
-		const float *row = x + i / n * n;
-		const size_t j = i % n, lo = j > r ? j - r : 0, hi = n - j > r ? j + r + 1 : n;
-
-		y[i] = kind == KVK_POOL_MAX ? window_max(row, lo, hi) : window_avg(row, lo, hi, width);
-	}
+	cpu_run(dev, H * n, 16384, pool_items, &j);
 	return 0;
 }

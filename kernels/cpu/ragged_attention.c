@@ -6,7 +6,6 @@
 #include "kernels/cpu/cpu.h"
 
 #include <math.h>
-#include <omp.h>
 #include <string.h>
 
 #include "kernels/cpu/vec.h"
@@ -21,7 +20,9 @@ struct job {
 	const struct kvk_ragged *cache;
 	float scale;
 	float *y;
-	size_t rows_per_head; /* of a tile */
+	size_t rows_per_head, tiles; /* rows of a tile, and how many tiles there are per head */
+	char *scratch;
+	size_t stride;
 };
 
 /* One thread's memory; R = G * rows_per_head. */
@@ -159,6 +160,21 @@ attend(const struct job *j, size_t g, size_t i0, size_t rows, const struct tile 
 	}
 }
 
+/* Items: the tiles of all heads; the last rows see most: they begin. */
+static void
+tiles(void *ctx, size_t from, size_t to, size_t worker)
+{
+	const struct job *j = ctx;
+	const struct tile t = tile_at(j, j->scratch + worker * j->stride);
+	const size_t H = j->cache->H, rows = j->rows_per_head;
+
+	for (size_t u = from; u < to; u++) {
+		const size_t i0 = (j->tiles - 1 - u / H) * rows;
+
+		attend(j, u % H, i0, j->n - i0 < rows ? j->n - i0 : rows, &t);
+	}
+}
+
 static int
 check(struct kvk_dev *dev, const struct kvk_ragged *c, size_t n, size_t Hq)
 {
@@ -178,8 +194,6 @@ cpu_attention(struct kvk_dev *dev, const float *q, const size_t *q_at, size_t n,
     const struct kvk_ragged *cache, float scale, float *y)
 {
 	struct job j = { .q = q, .q_at = q_at, .n = n, .D = cache->D, .cache = cache, .scale = scale, .y = y };
-	size_t tiles, stride;
-	char *scratch;
 	int rc;
 
 	if ((rc = check(dev, cache, n, Hq)) != 0 || n == 0 || Hq == 0)
@@ -189,19 +203,9 @@ cpu_attention(struct kvk_dev *dev, const float *q, const size_t *q_at, size_t n,
 	j.rows_per_head = j.G < ROWS ? ROWS / j.G : 1;
 	if (j.rows_per_head > n)
 		j.rows_per_head = n;
-	tiles = (n + j.rows_per_head - 1) / j.rows_per_head;
-	if ((scratch = cpu_scratch(dev, (size_t)dev->threads, tile_bytes(&j), &stride)) == NULL)
+	j.tiles = (n + j.rows_per_head - 1) / j.rows_per_head;
+	if ((j.scratch = cpu_scratch(dev, (size_t)dev->threads, tile_bytes(&j), &j.stride)) == NULL)
 		return CPU_EMEM;
-#pragma omp parallel num_threads(dev->threads)
-	{
-		const struct tile t = tile_at(&j, scratch + (size_t)omp_get_thread_num() * stride);
-
-#pragma omp for schedule(dynamic, 1)
-		for (size_t u = 0; u < tiles * cache->H; u++) { /* the last rows see most: they begin */
-			const size_t i0 = (tiles - 1 - u / cache->H) * j.rows_per_head;
-
-			attend(&j, u % cache->H, i0, n - i0 < j.rows_per_head ? n - i0 : j.rows_per_head, &t);
-		}
-	}
+	cpu_run(dev, j.tiles * cache->H, 1, tiles, &j);
 	return 0;
 }

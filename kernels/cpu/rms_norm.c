@@ -27,16 +27,34 @@ cpu_sum_squares(const float *x, size_t n)
 	return s;
 }
 
+struct job {
+	const float *x, *w;
+	double eps;
+	size_t d;
+	float *y;
+};
+
+static void
+rows(void *ctx, size_t from, size_t to, size_t worker)
+{
+	const struct job *p = ctx;
+	const size_t d = p->d;
+
+	(void)worker;
+	for (size_t i = from; i < to; i++) {
+		const float *a = p->x + i * d;
+		const float scale = (float)(1.0 / sqrt(cpu_sum_squares(a, d) / (double)d + p->eps));
+
+		for (size_t j = 0; j < d; j++)
+			p->y[i * d + j] = a[j] * scale * p->w[j];
+	}
+}
+
 int
 cpu_rms_norm(struct kvk_dev *dev, const float *x, const float *w, float eps, size_t n, size_t d, float *y)
 {
-#pragma omp parallel for num_threads(dev->threads) schedule(static) if (n * d > 20000)
-	for (size_t i = 0; i < n; i++) {
-		const float *a = x + i * d;
-		const float scale = (float)(1.0 / sqrt(cpu_sum_squares(a, d) / (double)d + (double)eps));
+	struct job j = { x, w, (double)eps, d, y };
 
-		for (size_t j = 0; j < d; j++)
-			y[i * d + j] = a[j] * scale * w[j];
-	}
+	cpu_run(dev, n, 16384 / (d + 1) + 1, rows, &j);
 	return 0;
 }

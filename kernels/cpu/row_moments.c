@@ -2,7 +2,6 @@
  * Mean and covariance of each head's rows, two passes in double precision. */
 #include "kernels/cpu/cpu.h"
 
-#include <omp.h>
 #include <string.h>
 
 #define ROWS   256        /* of one piece: with D = 128 they are 256 KiB, twice */
@@ -69,26 +68,39 @@ head(const float *x, size_t n, size_t D, const struct scratch *s, double *mean, 
 			cov[a * D + b] = cov[b * D + a];
 }
 
+struct job {
+	const float *x;
+	size_t n, D;
+	double *mean, *cov;
+	char *scratch;
+	size_t stride;
+};
+
+static void
+heads(void *ctx, size_t from, size_t to, size_t worker)
+{
+	const struct job *j = ctx;
+	const size_t n = j->n, D = j->D, N = padded(D);
+	char *at = j->scratch + worker * j->stride;
+	struct scratch s;
+
+	s.rows = cpu_take_f64(&at, ROWS * N);
+	s.columns = cpu_take_f64(&at, D * TURNED);
+	s.product = cpu_take_f64(&at, D * N);
+	for (size_t h = from; h < to; h++)
+		head(j->x + h * n * D, n, D, &s, j->mean + h * D, j->cov + h * D * D);
+}
+
 int
 cpu_row_moments(struct kvk_dev *dev, const float *x, size_t H, size_t n, size_t D, double *mean, double *cov)
 {
 	const size_t N = padded(D);
 	const size_t bytes =
 	    cpu_room(ROWS * N, sizeof(double)) + cpu_room(D * TURNED, sizeof(double)) + cpu_room(D * N, sizeof(double));
-	size_t stride;
-	char *scratch;
+	struct job j = { x, n, D, mean, cov, NULL, 0 };
 
-	if ((scratch = cpu_scratch(dev, (size_t)dev->threads, bytes, &stride)) == NULL)
+	if ((j.scratch = cpu_scratch(dev, (size_t)dev->threads, bytes, &j.stride)) == NULL)
 		return CPU_EMEM;
-#pragma omp parallel for num_threads(dev->threads) schedule(dynamic)
-	for (size_t h = 0; h < H; h++) {
-		char *at = scratch + (size_t)omp_get_thread_num() * stride;
-		struct scratch s;
-
-		s.rows = cpu_take_f64(&at, ROWS * N);
-		s.columns = cpu_take_f64(&at, D * TURNED);
-		s.product = cpu_take_f64(&at, D * N);
-		head(x + h * n * D, n, D, &s, mean + h * D, cov + h * D * D);
-	}
+	cpu_run(dev, H, 1, heads, &j);
 	return 0;
 }

@@ -101,17 +101,32 @@ select_head(const struct kvk_select *j, size_t g, int32_t *out)
 		*out++ = (int32_t)i;
 }
 
+struct job {
+	const struct kvk_select *j;
+	int32_t *index;
+};
+
+static void
+heads(void *ctx, size_t from, size_t to, size_t worker)
+{
+	const struct job *p = ctx;
+
+	(void)worker;
+	for (size_t g = from; g < to; g++)
+		select_head(p->j, g, p->index + p->j->offset[g]);
+}
+
 int
 cpu_select(struct kvk_dev *dev, const struct kvk_select *j, int32_t *index)
 {
+	struct job p = { j, index };
+
 	if (j->T > INT32_MAX)
 		return cpu_fail(dev, CPU_ESHAPE, "select: %zu tokens are more than 32-bit positions can count", j->T);
 	for (size_t g = 0; g < j->H; g++)
 		if (j->offset[g + 1] < j->offset[g] || j->offset[g + 1] - j->offset[g] > j->T)
 			return cpu_fail(dev, CPU_ESHAPE, "select: head %zu has places %zu to %zu for entries of %zu", g,
 			    j->offset[g], j->offset[g + 1], j->T);
-#pragma omp parallel for num_threads(dev->threads) schedule(dynamic, 1) if (j->H * j->T > 4000)
-	for (size_t g = 0; g < j->H; g++)
-		select_head(j, g, index + j->offset[g]);
+	cpu_run(dev, j->H, j->T > 0 ? 4000 / j->T + 1 : 4000, heads, &p);
 	return 0;
 }

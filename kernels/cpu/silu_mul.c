@@ -16,15 +16,29 @@ eight(const float *gate, const float *up, float *y)
 	*(f32x8_mem *)y = g / (e + 1.0f) * u;
 }
 
+struct job {
+	const float *gate, *up;
+	float *y;
+};
+
+static void
+items(void *ctx, size_t from, size_t to, size_t worker)
+{
+	const struct job *j = ctx;
+
+	(void)worker;
+	for (size_t i = from; i < to; i++)
+		eight(j->gate + 8 * i, j->up + 8 * i, j->y + 8 * i);
+}
+
 int
 cpu_silu_mul(struct kvk_dev *dev, const float *gate, const float *up, size_t n, float *y)
 {
+	struct job j = { gate, up, y };
 	const size_t whole = n / 8 * 8, rest = n - whole;
 	float g[8] = { 0 }, u[8] = { 0 };
 
-#pragma omp parallel for num_threads(dev->threads) schedule(static) if (n > 20000)
-	for (size_t i = 0; i < whole; i += 8)
-		eight(gate + i, up + i, y + i);
+	cpu_run(dev, n / 8, 2048, items, &j);
 	if (rest > 0) {
 		memcpy(g, gate + whole, rest * sizeof *g);
 		memcpy(u, up + whole, rest * sizeof *u);

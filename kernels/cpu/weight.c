@@ -4,11 +4,30 @@
 
 #include <stdlib.h>
 
+struct expansion {
+	const struct kvk_weight *w;
+	const int32_t *ids; /* rows wanted; NULL: all */
+	float *y;
+};
+
+static void
+expand_rows(void *ctx, size_t from, size_t to, size_t worker)
+{
+	const struct expansion *x = ctx;
+	const struct kvk_weight *w = x->w;
+
+	(void)worker;
+	for (size_t i = from; i < to; i++) {
+		const size_t r = x->ids != NULL ? (size_t)x->ids[i] : i;
+
+		cpu_expand[w->type](w->bytes + r * w->row_bytes, x->y + i * w->cols, w->cols / kvk_types[w->type].block);
+	}
+}
+
 /* All rows as floats, in memory of the weight's own. */
 static int
 expand_all(struct kvk_dev *dev, struct kvk_weight *w)
 {
-	const size_t blocks = w->cols / kvk_types[w->type].block;
 	size_t bytes;
 
 	if (__builtin_mul_overflow(w->rows, w->cols, &bytes) || __builtin_mul_overflow(bytes, sizeof(float), &bytes) ||
@@ -16,9 +35,7 @@ expand_all(struct kvk_dev *dev, struct kvk_weight *w)
 		return cpu_fail(dev, CPU_ESHAPE, "a matrix of %zu x %zu is too large", w->rows, w->cols);
 	if ((w->owned = aligned_alloc(64, (bytes + 64) / 64 * 64)) == NULL)
 		return cpu_fail(dev, CPU_EMEM, "out of memory (%zu bytes wanted for a matrix)", bytes);
-#pragma omp parallel for num_threads(dev->threads) schedule(static)
-	for (size_t r = 0; r < w->rows; r++)
-		cpu_expand[w->type](w->bytes + r * w->row_bytes, w->owned + r * w->cols, blocks);
+	cpu_run(dev, w->rows, 16384 / (w->cols + 1) + 1, expand_rows, &(struct expansion){ w, NULL, w->owned });
 	w->f32 = w->owned;
 	return 0;
 }
@@ -69,13 +86,9 @@ cpu_weight_close(struct kvk_dev *dev, struct kvk_weight *w)
 int
 cpu_rows(struct kvk_dev *dev, const struct kvk_weight *w, const int32_t *ids, size_t n, float *y)
 {
-	const size_t blocks = w->cols / kvk_types[w->type].block;
-
 	for (size_t i = 0; i < n; i++)
 		if (ids[i] < 0 || (size_t)ids[i] >= w->rows)
 			return cpu_fail(dev, CPU_ESHAPE, "row %d of a matrix of %zu rows", (int)ids[i], w->rows);
-#pragma omp parallel for num_threads(dev->threads) schedule(static) if (n > 16)
-	for (size_t i = 0; i < n; i++)
-		cpu_expand[w->type](w->bytes + (size_t)ids[i] * w->row_bytes, y + i * w->cols, blocks);
+	cpu_run(dev, n, 16384 / (w->cols + 1) + 1, expand_rows, &(struct expansion){ w, ids, y });
 	return 0;
 }

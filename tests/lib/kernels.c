@@ -12,10 +12,16 @@
 struct kvk_dev *
 test_dev(int threads)
 {
+	return test_dev_of(threads, KVK_PRECISION_F32);
+}
+
+struct kvk_dev *
+test_dev_of(int threads, enum kvk_precision precision)
+{
 	struct kvk_dev *dev;
 	char why[128];
 
-	if (kvk_cpu.open(&dev, 0, threads, why, sizeof why) != 0)
+	if (kvk_cpu.open(&dev, 0, threads, precision, why, sizeof why) != 0)
 		fail_msg("cannot open the CPU: %s", why);
 	return dev;
 }

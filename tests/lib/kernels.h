@@ -8,6 +8,7 @@
 
 /* The CPU device with so many threads; a failure fails the test. */
 struct kvk_dev *test_dev(int threads);
+struct kvk_dev *test_dev_of(int threads, enum kvk_precision precision);
 
 /* Memory that the test frees with free(); never NULL, also for n 0. */
 void *test_alloc(size_t n, size_t size);

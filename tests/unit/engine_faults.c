@@ -189,7 +189,7 @@ each_fails(bool of_device)
 
 	t.alloc = alloc, t.put = put, t.get = get, t.get_as = get_as, t.weight_open = weight_open, t.rows = rows;
 	t.linear = linear, t.rms_norm = rms_norm, t.silu_mul = silu_mul, t.heads = heads, t.attention = attention;
-	assert_int_equal(kvk_cpu.open(&d.dev, 0, 1, why, sizeof why), 0);
+	assert_int_equal(kvk_cpu.open(&d.dev, 0, 1, KVK_PRECISION_F32, why, sizeof why), 0);
 	assert_int_equal(tiny_model(&m, &spec, &(struct kv_err){ 0 }), KV_OK);
 	assert_int_equal(work(&m, &d, good, &(struct kv_err){ 0 }), KV_OK);
 	for (;; n++) {
