@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The half that all programs share: the command line, the common options, opening and closing, messages, exit codes.
- * What prints or exits is here and nowhere below.
+ * The half that all programs share: the command line and the common options (options.c, help.c), messages (message.c),
+ * a filter's inputs, output and exit status (io.c), its entry in the history (history.c).  What prints or exits is here
+ * and nowhere below.
  */
 #ifndef KV_COMMON_H
 #define KV_COMMON_H
@@ -88,15 +89,5 @@ int kv_report(int rc, const struct kv_err *e);
 json_t *kv_history(void);
 /* Adds the precision in use to it: what auto became decides results, whether or not --precision was given. */
 int kv_history_precision(json_t *entry, const struct kv_device *d, struct kv_err *e);
-
-/* ---- for common.c: METHOD (tool_method.c) */
-
-/* The first operand and the method of that name, NULL if there is none; base: the options that do not come from methods.
- * Fails: KV_EARG, an option in front of it that no method has. */
-int kv_find_method(const struct kv_tool *tool, const struct kv_opt *const *base, int argc, char **argv,
-    const char **given, const struct kv_method **m, struct kv_err *e);
-/* Marks in p what the user gave.  Fails: KV_EARG, an option that p's method does not take. */
-int kv_check_method_options(const struct kv_tool *tool, const struct kv_opt *const *base, struct kv_params *p, int argc,
-    char **argv, struct kv_err *e);
 
 #endif

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bin/common.h"
+#include "bin/command.h"
 
 /* The options of every method of a tool. */
 struct every {
