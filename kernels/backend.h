@@ -23,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define KVK_ABI      5  /* raised with every change of the table */
+#define KVK_ABI      6  /* raised with every change of the table */
 #define KVK_ROW_TILE 64 /* rows; see Conventions */
 
 /* Element types: of tensors in a stream (the first ones) and of weights in a model file (all but I32). */
@@ -144,6 +144,41 @@ struct kvk_forms {
 	const double *a; /* device, [Hq][D][D], symmetric: the upper triangle counts */
 };
 
+/* c [m][n] = factor * a [m][k] b [k][n] (+ c, when add is not 0).  Element (i, j) of a matrix x stands at x[i * x_row + j *
+ * x_col], so that a and b may lie turned; rows of c are dense. */
+struct kvk_product {
+	const float *a;
+	size_t a_row, a_col;
+	const float *b;
+	size_t b_row, b_col;
+	float *c;
+	size_t c_row;
+	size_t m, n, k;
+	float factor;
+	int add;
+};
+
+/* n rows that stand behind a prompt at positions T, T+1, ...: each sees the whole prompt, itself and those before it. */
+struct kvk_behind {
+	const float *q;      /* [Hq][n][D] */
+	const void *k, *v;   /* [Hkv][T][D], the prompt's */
+	enum kvk_type type;  /* F32, F16 or BF16, of both */
+	const float *k_behind, *v_behind; /* [Hkv][n][D] */
+	size_t n, T, Hq, Hkv, D;
+	float scale;
+};
+
+/* What heads() did, for the way back: its input, and the gradient of its output. */
+struct kvk_heads_back {
+	const float *x;    /* [n][H][D]; read only where there is a norm */
+	const float *dy;   /* [H][n][D] */
+	size_t n, H, D;
+	const float *norm; /* as for heads() */
+	float eps;
+	const struct kvk_rope *rope;
+	size_t pos;
+};
+
 struct kvk_backend {
 	int abi;          /* KVK_ABI */
 	const char *name; /* "cpu", "cuda" */
@@ -227,6 +262,34 @@ struct kvk_backend {
 
 	/* index [offset[H]] i32: the kept positions of every head, ascending.  Exact. */
 	int (*select)(struct kvk_dev *dev, const struct kvk_select *job, int32_t *index);
+
+	/* ---- training: products of any layout, and the ways back, f32.  dx is the gradient of what x is here. */
+
+	/* See struct kvk_product.  Bound: k * 2^-23 * factor * sum |a||b|. */
+	int (*product)(struct kvk_dev *dev, const struct kvk_product *job);
+
+	/* dx [n][cols] = dy [n][rows] * w (+ dx, when add is not 0), of a weight opened for many rows at precision f32. */
+	int (*linear_back)(struct kvk_dev *dev, const struct kvk_weight *w, const float *dy, size_t n, int add, float *dx);
+
+	/* Of rms_norm(): x and dy [n][d] give dx (added to it, when add is not 0). */
+	int (*rms_norm_back)(struct kvk_dev *dev, const float *x, const float *w, float eps, const float *dy, size_t n,
+	    size_t d, int add, float *dx);
+
+	/* Of silu_mul(): n elements; dgate may be gate, dup may be up. */
+	int (*silu_mul_back)(struct kvk_dev *dev, const float *gate, const float *up, const float *dy, size_t n,
+	    float *dgate, float *dup);
+
+	/* Of heads(): dx [n][H][D]. */
+	int (*heads_back)(struct kvk_dev *dev, const struct kvk_heads_back *job, float *dx);
+
+	/* y [n][Hq * D]: what the rows behind attend to (NULL: not wanted); s [Hq][T]: the weight that they give to each
+	 * token of the prompt, mean over the rows (NULL: not wanted).  Memory: O(n * (T + n)) per thread. */
+	int (*behind)(struct kvk_dev *dev, const struct kvk_behind *job, float *y, float *s);
+
+	/* Of behind(), from dy (NULL: zero) and ds: dq [Hq][n][D], dk and dv [Hkv][n][D] of the rows behind; the prompt's
+	 * keys and values are constants.  dv is not written when dy is NULL. */
+	int (*behind_back)(struct kvk_dev *dev, const struct kvk_behind *job, const float *dy, const float *ds, float *dq,
+	    float *dk, float *dv);
 };
 
 /* The CPU backend.  libkvcuda.so exports the same kind of table as `kvk_cuda`. */

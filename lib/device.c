@@ -44,6 +44,13 @@ static const struct {
 	{ "forms", false, offsetof(struct kvk_backend, forms) },
 	{ "pool", false, offsetof(struct kvk_backend, pool) },
 	{ "select", false, offsetof(struct kvk_backend, select) },
+	{ "product", false, offsetof(struct kvk_backend, product) },
+	{ "linear_back", false, offsetof(struct kvk_backend, linear_back) },
+	{ "rms_norm_back", false, offsetof(struct kvk_backend, rms_norm_back) },
+	{ "silu_mul_back", false, offsetof(struct kvk_backend, silu_mul_back) },
+	{ "heads_back", false, offsetof(struct kvk_backend, heads_back) },
+	{ "behind", false, offsetof(struct kvk_backend, behind) },
+	{ "behind_back", false, offsetof(struct kvk_backend, behind_back) },
 };
 #define N_OPS (sizeof ops / sizeof *ops)
 

@@ -269,4 +269,11 @@ const struct kvk_backend kvk_cpu = {
 	.forms = cpu_forms,
 	.pool = cpu_pool,
 	.select = cpu_select,
+	.product = cpu_dense_product,
+	.linear_back = cpu_linear_back,
+	.rms_norm_back = cpu_rms_norm_back,
+	.silu_mul_back = cpu_silu_mul_back,
+	.heads_back = cpu_heads_back,
+	.behind = cpu_behind,
+	.behind_back = cpu_behind_back,
 };

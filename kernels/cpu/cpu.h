@@ -76,6 +76,9 @@ cpu_is_float(enum kvk_type type)
 /* Sum of squares, eight running sums in double precision. */
 double cpu_sum_squares(const float *x, size_t n);
 
+/* One row of rms_norm_back(). */
+void cpu_norm_back(const float *x, const float *w, float eps, const float *dy, size_t d, bool add, float *dx);
+
 /* c [n][N] = a [n][K] * b [K][N], or += when add: strides lda, ldb, ldc in elements, N a multiple of CPU_PRODUCT_STEP.
  * Every element is summed over ascending k, so that it does not depend on the other rows of the call. */
 #define CPU_PRODUCT_STEP 8
@@ -110,5 +113,15 @@ int cpu_row_moments(struct kvk_dev *dev, const float *x, size_t H, size_t n, siz
 int cpu_forms(struct kvk_dev *dev, const struct kvk_forms *job, double *z);
 int cpu_pool(struct kvk_dev *dev, const float *x, size_t H, size_t n, enum kvk_pool kind, size_t width, float *y);
 int cpu_select(struct kvk_dev *dev, const struct kvk_select *job, int32_t *index);
+int cpu_dense_product(struct kvk_dev *dev, const struct kvk_product *job);
+int cpu_linear_back(struct kvk_dev *dev, const struct kvk_weight *w, const float *dy, size_t n, int add, float *dx);
+int cpu_rms_norm_back(struct kvk_dev *dev, const float *x, const float *w, float eps, const float *dy, size_t n,
+    size_t d, int add, float *dx);
+int cpu_silu_mul_back(struct kvk_dev *dev, const float *gate, const float *up, const float *dy, size_t n, float *dgate,
+    float *dup);
+int cpu_heads_back(struct kvk_dev *dev, const struct kvk_heads_back *job, float *dx);
+int cpu_behind(struct kvk_dev *dev, const struct kvk_behind *job, float *y, float *s);
+int cpu_behind_back(struct kvk_dev *dev, const struct kvk_behind *job, const float *dy, const float *ds, float *dq,
+    float *dk, float *dv);
 
 #endif
