@@ -4,6 +4,7 @@
 #include "bin/common.h"
 #include "formats/emit.h"
 #include "formats/format.h"
+#include "formats/module_file.h"
 #include "lib/model/respond.h"
 #include "lib/score/score.h"
 #include "lib/text/prompts.h"
@@ -21,7 +22,7 @@ static struct {
 	const char *field, *id_field;
 	bool chat, special, no_bos;
 	const char *chat_template, *system;
-	const char *queries, *method, *response, *dtype;
+	const char *queries, *method, *response, *lookahead, *dtype;
 } o = { .field = "prompt", .queries = DEFAULT_QUERIES, .dtype = "f16" };
 
 static const struct kv_opt opts[] = {
@@ -45,6 +46,8 @@ static const struct kv_opt opts[] = {
 	    NULL },
 	{ "response", 0, KV_STRING, &o.response, "WHICH",
 	    "behind each prompt, for its queries: file:FILE, field:NAME, tokens:IDS, generate:N", 0, 0, NULL },
+	{ "lookahead", 0, KV_STRING, &o.lookahead, "MODULE",
+	    "learned tokens behind each prompt instead, for their queries: a LookaheadKV module", 0, 0, NULL },
 	{ "dtype", 0, KV_STRING, &o.dtype, "TYPE", "of keys and values", 0, 0, "f16|bf16|f32" },
 	{ 0 },
 };
@@ -68,6 +71,8 @@ struct run {
 	const struct kv_chat *chat;
 	struct kv_device device;
 	struct kv_engine *engine;
+	struct kv_lookahead *module;
+	struct kv_adapters *adapters; /* the module's */
 	struct kv_writer *writer;
 	size_t done;          /* prompts */
 	struct kv_emit *emit; /* the current prompt's */
@@ -105,6 +110,9 @@ understand_queries(struct kv_queries *q)
 	*q = kv_score_queries(m, &p);
 	if (kv_score_wants_response(m) && o.response == NULL)
 		kv_usage(&tool, "--for %s: the method looks at a response behind the prompt, give --response as well", o.method);
+	if (kv_score_wants_lookahead(m) && o.lookahead == NULL)
+		kv_usage(&tool,
+		    "--for %s: the method looks at learned tokens behind the prompt, give their module as --lookahead MODULE", o.method);
 }
 
 static size_t
@@ -151,6 +159,9 @@ understand(int argc, char **argv, struct run *r)
 	understand_queries(&r->queries);
 	if (o.response != NULL && kv_response_parse(&r->response, o.response, &e) < 0)
 		kv_usage(&tool, "--response: %s", e.text);
+	if (o.response != NULL && o.lookahead != NULL)
+		kv_usage(&tool,
+		    "--response and --lookahead exclude each other: run twice, and give both streams to the next program");
 	r->dtype = kv_type_find(o.dtype);
 }
 
@@ -213,6 +224,46 @@ encode_prompts(struct run *r, struct kv_err *e)
 	};
 
 	return kv_prompts_encode(&r->prompts, &c, e);
+}
+
+/* Behind every prompt stand the module's tokens: there has to be room. */
+static int
+check_room(const struct run *r, struct kv_err *e)
+{
+	const size_t context = r->model.cfg.context, n = r->module != NULL ? r->module->shape.n : 0;
+
+	for (size_t i = 0; context > 0 && i < r->prompts.n; i++)
+		if (n > context - r->prompts.v[i].ids.n)
+			return kv_fail(e, KV_EARG, "prompt %zu: %zu tokens and %zu lookahead tokens: the model's context ends at %zu",
+			    i, r->prompts.v[i].ids.n, n, context);
+	return KV_OK;
+}
+
+static void
+say_module(const struct kv_lookahead *m)
+{
+	kv_note("%s: %zu lookahead tokens, %zu numbers, %.2f %% of the model's %zu", o.lookahead, m->shape.n, m->n_parameters,
+	    100 * (double)m->n_parameters / (double)m->base_parameters, m->base_parameters);
+}
+
+static int
+read_module(struct run *r, struct kv_err *e)
+{
+	int rc = o.lookahead != NULL ? kv_lookahead_read(&r->module, o.lookahead, &r->model.cfg, e) : KV_OK;
+
+	if (r->module != NULL)
+		say_module(r->module);
+	return rc;
+}
+
+static int
+open_engine(struct run *r, struct kv_err *e)
+{
+	int rc = kv_engine_new(&r->engine, &r->model, &r->device, e);
+
+	if (rc == KV_OK && r->module != NULL && (rc = kv_adapters_new(&r->adapters, r->engine, r->module, e)) < 0)
+		kv_where(e, "%s", o.lookahead);
+	return rc;
 }
 
 static int
@@ -320,13 +371,16 @@ write_sequence(
 		.cfg = &r->model.cfg,
 		.type = r->dtype,
 		.queries = r->queries,
-		.behind = r->response.kind != KV_RESPONSE_NONE ? "response" : NULL,
+		.behind = r->module != NULL			? "lookahead"
+			  : r->response.kind != KV_RESPONSE_NONE ? "response"
+								 : NULL,
 	};
-	const struct kv_prefill_input in = { p->ids.v, p->ids.n, behind->v, behind->n, NULL };
+	const struct kv_prefill_input in = { p->ids.v, p->ids.n, behind->v, behind->n, r->adapters };
+	const size_t n_behind = r->module != NULL ? r->module->shape.n : in.n_behind;
 	float *logits = kv_alloc(r->model.cfg.vocab, sizeof *logits, e);
 	int rc = KV_EMEM;
 
-	if (logits == NULL || (rc = kv_emit_new(&r->emit, &how, in.T, in.n_behind, e)) < 0 ||
+	if (logits == NULL || (rc = kv_emit_new(&r->emit, &how, in.T, n_behind, e)) < 0 ||
 	    (rc = kv_writer_sequence(r->writer, map, e)) < 0 ||
 	    (rc = kv_prefill(r->engine, &in, emit_layer, r, logits, e)) < 0 || (rc = put_logits(r, logits, e)) < 0)
 		goto done;
@@ -371,6 +425,8 @@ write_header(struct run *r, struct kv_err *e)
 	int rc;
 
 	kv_writer_on_unmet(r->writer, kv_unmet);
+	if (entry != NULL && r->module != NULL)
+		json_object_set_new(entry, "module", json_string(r->module->hash));
 	if (model == NULL || entry == NULL)
 		rc = kv_no_memory(e, sizeof r->model.cfg);
 	else if ((rc = kv_history_precision(entry, &r->device, e)) == KV_OK)
@@ -387,9 +443,9 @@ work(struct run *r, struct kv_err *e)
 
 	if ((rc = kv_writer_open(&r->writer, kv_common.output, kv_common.only, kv_common.drop, e)) < 0 ||
 	    (rc = read_prompts(&r->prompts, e)) < 0 || (rc = kv_response_read(&r->response, e)) < 0 ||
-	    (rc = kv_model_open(&r->model, kv_common.model, true, e)) < 0 || (rc = open_tokenizer(r, e)) < 0 ||
-	    (rc = encode_prompts(r, e)) < 0 || (rc = encode_responses(r, e)) < 0 ||
-	    (rc = kv_engine_new(&r->engine, &r->model, &r->device, e)) < 0 || (rc = write_header(r, e)) < 0)
+	    (rc = kv_model_open(&r->model, kv_common.model, true, e)) < 0 || (rc = read_module(r, e)) < 0 ||
+	    (rc = open_tokenizer(r, e)) < 0 || (rc = encode_prompts(r, e)) < 0 || (rc = check_room(r, e)) < 0 ||
+	    (rc = encode_responses(r, e)) < 0 || (rc = open_engine(r, e)) < 0 || (rc = write_header(r, e)) < 0)
 		return rc;
 	for (size_t i = 0; rc == KV_OK && i < r->prompts.n; i++)
 		rc = run_prompt(r, i, e);
@@ -412,7 +468,9 @@ main(int argc, char **argv)
 		rc = kv_writer_finish(r.writer, &e);
 	else
 		kv_writer_drop(r.writer);
+	kv_adapters_free(r.adapters);
 	kv_engine_free(r.engine);
+	kv_lookahead_free(r.module);
 	kv_close_device(&r.device);
 	kv_tokenizer_free(r.tokenizer);
 	kv_model_fini(&r.model);

@@ -204,7 +204,9 @@ show_model(struct kv_show *s, const struct kv_model_view *v, const char *path, c
 	json_t *metadata = NULL;
 
 	s->file = path;
-	if (kv_model_open(&m, path, false, &fault) == KV_OK)
+	if (f->open == NULL)
+		v->other(s, f->name, f->brief);
+	else if (kv_model_open(&m, path, false, &fault) == KV_OK)
 		v->config(s, f->name, &m);
 	kv_model_fini(&m);
 	if (s->rc == KV_OK && (s->rc = f->metadata(path, &metadata, &s->err)) == KV_OK)

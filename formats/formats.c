@@ -6,9 +6,9 @@
 
 #include "formats/format.h"
 
-extern const struct kv_format kv_format_gguf, kv_format_huggingface;
+extern const struct kv_format kv_format_gguf, kv_format_huggingface, kv_format_lookahead;
 
-const struct kv_format *const kv_formats[] = { &kv_format_gguf, &kv_format_huggingface, NULL };
+const struct kv_format *const kv_formats[] = { &kv_format_gguf, &kv_format_huggingface, &kv_format_lookahead, NULL };
 
 const struct kv_format *
 kv_format_probe(const char *path)
@@ -32,5 +32,7 @@ kv_model_open(struct kv_model *m, const char *path, bool with_weights, struct kv
 	if ((f = kv_format_probe(path)) == NULL)
 		return kv_fail(e, KV_EMODEL,
 		    "%s: not a model: expected a GGUF file, or a folder with config.json and *.safetensors", path);
+	if (f->open == NULL)
+		return kv_fail(e, KV_EMODEL, "%s: not a model but %s", path, f->brief);
 	return f->open(m, path, with_weights, e);
 }

@@ -15,8 +15,8 @@ static const struct {
 	{ "q.response", "queries of a response", "head query dim", "H*D",
 	    "run kv-prefill with --response, or kv-decode with -o" },
 	{ "k.response", "keys of a response", "kv_head row dim", "G*D", "run kv-prefill with --response" },
-	{ "q.lookahead", "lookahead queries", "head query dim", "H*D", "run kv-prefill with --lookahead" },
-	{ "k.lookahead", "lookahead keys", "kv_head row dim", "G*D", "run kv-prefill with --lookahead" },
+	{ "q.lookahead", "lookahead queries", "head query dim", "H*D", "run kv-prefill with --lookahead MODULE" },
+	{ "k.lookahead", "lookahead keys", "kv_head row dim", "G*D", "run kv-prefill with --lookahead MODULE" },
 	{ "score", "scores", NULL, NULL, "put kv-score METHOD before it" },
 	{ "budget", "budgets", NULL, NULL, "put kv-budget METHOD -b ENTRIES before it" },
 };

@@ -187,6 +187,35 @@ kv_bf16_to_f32(uint16_t h)
 	return f;
 }
 
+uint16_t
+kv_f32_to_f16(float x)
+{
+	const uint16_t sign = signbit(x) ? 0x8000 : 0;
+	const double a = fabs((double)x);
+	int exponent;
+
+	if (isnan(x))
+		return (uint16_t)(sign | 0x7e00);
+	if (a >= 65520) /* rounds to infinity */
+		return (uint16_t)(sign | 0x7c00);
+	frexp(a, &exponent); /* 2^(exponent - 1) <= a; a unit in the last place is 2^(exponent - 11), at least 2^-24 */
+	if (exponent < -13)
+		exponent = -13;
+	/* a carry out of the fraction raises the exponent, as the bits stand */
+	return (uint16_t)(sign + ((exponent + 13) << 10) + (int)nearbyint(ldexp(a, 11 - exponent)));
+}
+
+uint16_t
+kv_f32_to_bf16(float x)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &x, sizeof bits);
+	if (isnan(x))
+		return (uint16_t)(bits >> 16 | 0x40);
+	return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
 double
 kv_tensor_get(const struct kv_tensor *t, size_t i)
 {

@@ -75,5 +75,7 @@ double kv_tensor_get(const struct kv_tensor *t, size_t i);
 
 float kv_f16_to_f32(uint16_t h);
 float kv_bf16_to_f32(uint16_t h);
+uint16_t kv_f32_to_f16(float x); /* both round to nearest even; beyond the range: infinity */
+uint16_t kv_f32_to_bf16(float x);
 
 #endif

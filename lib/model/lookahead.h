@@ -3,7 +3,7 @@
  * a prompt, and low-rank adapters of the model's matrices that act on those rows alone:
  *	y = W x + (alpha / rank) B A x
  * The last layer has adapters of q and k at most: nothing behind them reaches a score.
- * Files: formats/lookahead.h.  Rows of prompts that run with a module open: lib/model/forward.h.
+ * Files: formats/module_file.h.  Rows of prompts that run with a module open: lib/model/forward.h.
  */
 #ifndef KV_LOOKAHEAD_H
 #define KV_LOOKAHEAD_H
@@ -43,6 +43,7 @@ struct kv_lookahead {
 	struct kv_lookahead_shape shape; /* rank 0 <=> targets NONE */
 	size_t L, d;                     /* of the model */
 	char base[33];                   /* fingerprint of the model's weights file, "" unknown */
+	char base_name[128];             /* the model's own name */
 	size_t base_parameters;          /* of the model, for the share */
 	/* Every number of the module, one block: P, then layer by layer, role by role in enum order, A and B. */
 	float *parameters; /* [n_parameters] */

@@ -62,6 +62,8 @@ const char *kv_score_uses(const struct kv_score_method *m, char text[KV_USES_MAX
 struct kv_queries kv_score_queries(const struct kv_score_method *m, const struct kv_params *p);
 /* Does it need what kv-prefill brings with --response alone: keys of tokens behind the prompt? */
 bool kv_score_wants_response(const struct kv_score_method *m);
+/* Does it need what kv-prefill brings with --lookahead alone: queries and keys of learned tokens? */
+bool kv_score_wants_lookahead(const struct kv_score_method *m);
 
 /* For rows: columns and queries of the usual methods, from kv_window(). */
 size_t kv_columns_history(const struct kv_params *p, size_t T); /* T - W, 0 when T <= W */
@@ -111,6 +113,7 @@ extern const struct kv_score_method kv_score_h2o;
 extern const struct kv_score_method kv_score_observed;
 extern const struct kv_score_method kv_score_nacl;
 extern const struct kv_score_method kv_score_cake;
+extern const struct kv_score_method kv_score_lookahead;
 extern const struct kv_score_method kv_score_truth;
 extern const struct kv_score_method kv_score_laq;
 extern const struct kv_score_method kv_score_speckv;

@@ -15,6 +15,7 @@ const struct kv_score_method *const kv_score_list[] = {
 	&kv_score_observed,
 	&kv_score_nacl,
 	&kv_score_cake,
+	&kv_score_lookahead,
 	&kv_score_truth,
 	&kv_score_laq,
 	&kv_score_speckv,
@@ -89,6 +90,12 @@ bool
 kv_score_wants_response(const struct kv_score_method *m)
 {
 	return m->needs != NULL && strstr(m->needs, "k.response") != NULL;
+}
+
+bool
+kv_score_wants_lookahead(const struct kv_score_method *m)
+{
+	return m->needs != NULL && strstr(m->needs, "k.lookahead") != NULL;
 }
 
 struct kv_queries

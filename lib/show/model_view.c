@@ -61,6 +61,15 @@ text_config(struct kv_show *s, const char *format, const struct kv_model *m)
 }
 
 static int
+text_other(struct kv_show *s, const char *format, const char *brief)
+{
+	(void)format;
+	kv_say_string(s, s->file);
+	kv_say(s, ": %s\n", brief);
+	return s->rc;
+}
+
+static int
 text_metadata(struct kv_show *s, const json_t *metadata)
 {
 	const char *key;
@@ -114,6 +123,7 @@ text_end(struct kv_show *s)
 
 const struct kv_model_view kv_model_view_text = {
 	.config = text_config,
+	.other = text_other,
 	.metadata = text_metadata,
 	.weight = text_weight,
 	.end = text_end,
@@ -145,6 +155,15 @@ json_config(struct kv_show *s, const char *format, const struct kv_model *m)
 }
 
 static int
+json_other(struct kv_show *s, const char *format, const char *brief)
+{
+	(void)brief;
+	kv_say_json(
+	    s, json_pack("{s:s, s:o, s:s}", "record", "file", "file", json_string_nocheck(s->file), "format", format));
+	return s->rc;
+}
+
+static int
 json_metadata(struct kv_show *s, const json_t *metadata)
 {
 	kv_say_json(s, json_pack("{s:s, s:O}", "record", "metadata", "metadata", metadata));
@@ -170,6 +189,7 @@ json_end(struct kv_show *s)
 
 const struct kv_model_view kv_model_view_json = {
 	.config = json_config,
+	.other = json_other,
 	.metadata = json_metadata,
 	.weight = json_weight,
 	.end = json_end,

@@ -7,6 +7,7 @@ setup_file() {
 	cd "$BATS_FILE_TMPDIR"
 	make_model --layers 5 model.gguf
 	make_model --seed 3 draft.gguf
+	make_module model.gguf module.safetensors
 	printf 'The tide mill stands on a dam of oak piles. It was built in 1789 for a miller who ground barley.' >report.txt
 	printf '{"prompt":"%s","id":%d,"answers":["x"]}\n' 'When was the mill built?' 1 'Who ground the barley in it?' 2 >questions.jsonl
 	cp questions.jsonl tasks.jsonl

@@ -21,7 +21,7 @@ import numpy as np
 # The records of these methods, and the inputs they need.
 METHODS = {
     "snapkv": ("q", "k"), "tova": ("q", "k"), "h2o": ("q", "k"), "observed": ("q", "k"), "nacl_top": ("q", "k"), "cake": ("q", "k"),
-    "ground_truth": ("k", "q_resp", "k_resp"), "laq": ("k", "q_draft"), "laq++": ("q", "k", "q_draft"),
+    "lookahead": ("k", "q_look", "k_look"), "ground_truth": ("k", "q_resp", "k_resp"), "laq": ("k", "q_draft"), "laq++": ("q", "k", "q_draft"),
     "speckv": ("q", "k", "q_draft", "k_draft"),
     "streaming": (), "knorm": ("k",), "keydiff": ("k",), "random": (),
     "expected_attention": ("q", "k", "v"),

@@ -45,14 +45,23 @@ score_layer_init(struct score_layer *x, struct kv_device *d, size_t Hq, size_t H
 }
 
 void
-score_response(struct score_layer *x, const float *q, const float *k, size_t n)
+score_behind(struct score_layer *x, const char *region, const float *q, const float *k, size_t n)
 {
 	const size_t q_shape[] = { x->cfg.Hq, n, x->cfg.D }, k_shape[] = { x->cfg.Hkv, n, x->cfg.D };
+	char name[KV_NAME_MAX];
 
-	score_layer_put(x, "q.response", KVK_F32, "head query dim", q_shape, q,
-	    json_pack("{s:s, s:I}", "region", "response", "first_position", (json_int_t)x->in.T));
+	snprintf(name, sizeof name, "q.%s", region);
+	score_layer_put(x, name, KVK_F32, "head query dim", q_shape, q,
+	    json_pack("{s:s, s:I}", "region", region, "first_position", (json_int_t)x->in.T));
+	name[0] = 'k';
 	if (k != NULL)
-		score_layer_put(x, "k.response", KVK_F32, "kv_head row dim", k_shape, k, NULL);
+		score_layer_put(x, name, KVK_F32, "kv_head row dim", k_shape, k, NULL);
+}
+
+void
+score_response(struct score_layer *x, const float *q, const float *k, size_t n)
+{
+	score_behind(x, "response", q, k, n);
 }
 
 void
@@ -155,13 +164,13 @@ check_kept(struct kv_device *d, const struct kv_score_attrs *a, const float *raw
 /* A record's name where the method has another one here, what stands behind the prompt, and what else the reference did. */
 static const struct kind {
 	const char *record, *method;
-	const char *q, *k;       /* arrays that are q.response and k.response; NULL: none */
+	const char *q, *k;       /* arrays that are q.response and k.response, or .lookahead; NULL: none */
 	const char *name, *text; /* a further option */
 	bool pooled;             /* raw is pooled already */
 	bool values;             /* needs v, and the rotary frequencies */
 } kinds[] = {
 	{ "ground_truth", "truth", "q_resp", "k_resp", NULL, NULL, false, false },
-	{ "lookahead", "truth", "q_look", "k_look", NULL, NULL, false, false }, /* other rows behind the prompt */
+	{ "lookahead", "lookahead", "q_look", "k_look", NULL, NULL, false, false },
 	{ "laq", "laq", "q_draft", NULL, NULL, NULL, false, false },
 	{ "laq++", "laq", "q_draft", NULL, NULL, NULL, false, false },
 	{ "speckv", "speckv", "q_draft", "k_draft", NULL, NULL, false, false },
@@ -255,8 +264,9 @@ layer_of(struct score_layer *x, struct kv_device *d, const struct oracle *o, con
 	score_layer_init(x, d, q->shape[0], k->shape[0], k->shape[1], D, 1.0f / sqrtf((float)D),
 	    own_q != NULL ? own_q : q->data, q->shape[1], k->data);
 	if (kind->q != NULL)
-		score_response(x, oracle_array(o, kind->q)->data,
-		    kind->k != NULL ? oracle_array(o, kind->k)->data : NULL, oracle_array(o, kind->q)->shape[1]);
+		score_behind(x, strcmp(kind->method, "lookahead") == 0 ? "lookahead" : "response",
+		    oracle_array(o, kind->q)->data, kind->k != NULL ? oracle_array(o, kind->k)->data : NULL,
+		    oracle_array(o, kind->q)->shape[1]);
 	if (kind->values) {
 		score_layer_put(x, "v", KVK_F32, "kv_head token dim", k->shape, oracle_array(o, "v")->data, NULL);
 		score_rotary(x, json_number_value(json_object_get(o->meta, "rope_theta")));

@@ -33,7 +33,9 @@ struct kv_tensor *score_layer_tensor(struct score_layer *x, const char *name);
 void score_layer_put(struct score_layer *x, const char *name, enum kvk_type type, const char *axes, const size_t *shape,
     const void *data, json_t *attrs);
 
-/* q.response [Hq][n][D] and, unless it is NULL, k.response [Hkv][n][D], behind the prompt. */
+/* q.REGION [Hq][n][D] and, unless it is NULL, k.REGION [Hkv][n][D], behind the prompt. */
+void score_behind(struct score_layer *x, const char *region, const float *q, const float *k, size_t n);
+/* The same for "response". */
 void score_response(struct score_layer *x, const float *q, const float *k, size_t n);
 
 /* The defaults of a method with some of its options: pairs of name and text, ended by NULL ("window", "16", NULL). */

@@ -68,6 +68,7 @@ run(struct prompt *p, const struct kv_score_method *m, size_t T, const char *win
 		fail_msg("%s", e.text);
 	score_layer_init(&p->x, &score_device, HQ, HKV, T, D, 1, &p->q[0][0][0], T, &p->k[0][0][0]);
 	score_response(&p->x, &p->q_behind[0][0][0], &p->k_behind[0][0][0], BEHIND);
+	score_behind(&p->x, "lookahead", &p->q_behind[0][0][0], &p->k_behind[0][0][0], BEHIND);
 	score_layer_put(&p->x, "v", KVK_F32, "kv_head token dim", v, &p->v[0][0][0], NULL);
 	assert_int_equal(kv_score_attrs_to_json(&a, attrs, &e), KV_OK);
 	score_layer_put(&p->x, "score", KVK_F32, "kv_head token", score, &p->score[0][0], attrs);

@@ -139,6 +139,7 @@ kv_lookahead_new(
 	m->base_parameters = kv_config_parameters(c);
 	m->n_parameters = kv_lookahead_parameters(c, &shape);
 	memcpy(m->base, c->fingerprint, sizeof m->base);
+	memcpy(m->base_name, c->name, sizeof m->base_name);
 	if ((m->parameters = kv_alloc(m->n_parameters, sizeof(float), e)) == NULL ||
 	    (m->adapter = kv_alloc(c->L * KV_N_ROLES, sizeof *m->adapter, e)) == NULL) {
 		kv_lookahead_free(m);
