@@ -1,6 +1,6 @@
 # kvtools: the whole build.  `make help` lists the targets; nothing is guessed.
 #   CC, CFLAGS, CPPFLAGS, LDFLAGS, prefix, DESTDIR belong to you (or your packager); SAN=1 adds ASan and UBSan.
-#   KERNEL_CFLAGS is for kernels/ only: the default uses every instruction of the machine that builds.
+#   KERNEL_CFLAGS is for kernels/ and lib/checksum.c only: the default uses every instruction of the machine that builds.
 #   -ffp-contract=off everywhere else: budgets and kept sets must be the same integers on every machine.
 
 VERSION := 0.1.0
@@ -32,7 +32,7 @@ TOOLS   := $(TOOL:tests/%.c=$B/tests/%)
 .PHONY: all check check-long check-unit check-cli check-includes demo install uninstall clean help
 all: $(PROGS)
 
-$B/obj/kernels/%.c.o: ALLFLAGS += $(KERNEL_CFLAGS)
+$B/obj/kernels/%.c.o $B/obj/lib/checksum.c.o: ALLFLAGS += $(KERNEL_CFLAGS)
 $B/obj/%.c.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(ALLFLAGS) $(SANFLAGS) -MMD -MP -c -o $@ $<

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "bin/filter.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 
 #include "lib/buf.h"
+
+#define LARGE (32 << 20) /* bytes that are asked of the system for themselves, at most what the C library allows */
 
 struct run {
 	const struct kv_filter *f;
@@ -109,6 +112,15 @@ all_at_once(struct run *r)
 	return rc;
 }
 
+/* A layer's payloads are freed and the next layer's are as large: what was freed stays with the program instead of going
+ * back to the system, page by page. */
+static void
+keep_memory(void)
+{
+	mallopt(M_MMAP_THRESHOLD, LARGE);
+	mallopt(M_TRIM_THRESHOLD, 4 * LARGE);
+}
+
 int
 kv_filter(char *const *files, const struct kv_filter *f)
 {
@@ -118,7 +130,8 @@ kv_filter(char *const *files, const struct kv_filter *f)
 
 	if (f->layers != NULL && kv_layers_parse(&r.layers, f->layers, &e) < 0)
 		kv_usage(NULL, "--layers: %s", e.text);
-	kv_start(&r.io, files, false, f->uses);
+	keep_memory();
+	kv_start(&r.io, files, false, f->uses, f->keeps);
 	if ((rc = r.io.status) == KV_OK)
 		rc = prepare(&r);
 	if (rc == KV_OK)

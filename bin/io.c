@@ -11,7 +11,7 @@ kv_unmet(const char *option, int n, const char *name)
 }
 
 void
-kv_start(struct kv_io *io, char *const *files, bool no_output, const char *uses)
+kv_start(struct kv_io *io, char *const *files, bool no_output, const char *uses, const char *keeps)
 {
 	struct kv_pipe_options o = {
 		.files = files,
@@ -21,6 +21,7 @@ kv_start(struct kv_io *io, char *const *files, bool no_output, const char *uses)
 		.drop = kv_common.drop,
 		.unmet = kv_unmet,
 		.uses = uses,
+		.keeps = keeps,
 	};
 
 	*io = (struct kv_io){ 0 };

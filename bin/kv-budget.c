@@ -81,7 +81,7 @@ int
 main(int argc, char **argv)
 {
 	struct kv_budgeting x = { .p = &kv_common.params };
-	struct kv_filter f = { .run = allot, .ctx = &x };
+	struct kv_filter f = { .keeps = "q,k,v", .run = allot, .ctx = &x };
 	const struct kv_budget_method *m;
 	char uses[KV_USES_MAX];
 	int rc;

@@ -71,10 +71,11 @@ open_all(struct kv_pipe *p, const struct kv_pipe_options *o, struct kv_err *e)
 {
 	int rc;
 
-	if ((rc = kv_names_check(o->uses, e)) < 0)
+	if ((rc = kv_names_check(o->uses, e)) < 0 || (rc = kv_names_check(o->keeps, e)) < 0)
 		return rc;
-	if (o->uses != NULL && (p->uses = strdup(o->uses)) == NULL)
-		return kv_no_memory(e, strlen(o->uses));
+	if ((o->uses != NULL && (p->uses = strdup(o->uses)) == NULL) ||
+	    (o->keeps != NULL && (p->keeps = strdup(o->keeps)) == NULL))
+		return kv_no_memory(e, KV_NAME_MAX);
 	if ((rc = open_inputs(p, o->files, e)) < 0 || (rc = join_headers(p, o->entry, e)) < 0 || o->no_output)
 		return rc;
 	if ((rc = kv_writer_open(&p->writer, o->output, o->only, o->drop, e)) < 0)
@@ -269,6 +270,7 @@ kv_pipe_finish(struct kv_pipe *p, int rc, struct kv_err *e)
 	kv_spool_fini(&p->spool);
 	free(p->in);
 	free(p->uses);
+	free(p->keeps);
 	free(p->tokens);
 	json_decref(p->header);
 	json_decref(p->history);

@@ -27,6 +27,7 @@ struct kv_pipe_options {
 	const char *only, *drop; /* of what leaves */
 	kv_unmet_fn *unmet;      /* hears of names in these that no tensor had; may be NULL */
 	const char *uses;        /* tensors that the program reads, replaces or removes (lib/names.h); NULL: all */
+	const char *keeps;       /* of these, tensors that it only reads: they may leave before it has seen them; NULL: none */
 	const json_t *entry;     /* our history entry (borrowed) */
 };
 

@@ -5,68 +5,50 @@
  * when all that stands before it has been written, goes straight on, or into the spool when steps are held. */
 #include "formats/pipe_inside.h"
 
-#include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "lib/file.h"
 #include "lib/names.h"
 
 #define LAST_LAYER INT_MAX           /* sorts KV_NO_LAYER behind all layers */
 #define SPOOL_MIN  ((size_t)1 << 20) /* bytes of a payload that is used and yet does not wait in memory */
-#define PIECE      ((size_t)1 << 20) /* bytes of a mapped payload that are summed up and then written */
 
-/* ---- payloads that nobody has looked at */
+/* ---- payloads out */
 
+/* Bytes of a mapped file go from there into a pipe; elsewhere, and other bytes, from memory. */
 static int
-damaged(const struct kv_item *item, uint64_t found, struct kv_err *e)
+write_bytes(struct kv_pipe *p, const struct kv_item *item, const char *at, size_t n, struct kv_err *e)
 {
-	return kv_fail(e, KV_EFORMAT, "the payload was damaged: its checksum is %016" PRIx64 ", expected %016" PRIx64,
-	    found, item->parts.xxh3);
+	struct kv_fifo_from from;
+	size_t done;
+	int rc = KV_OK;
+
+	for (; n > 0 && kv_reader_file_at(p->in[item->input].reader, at, n, &from); n -= done, at += done)
+		if ((rc = kv_writer_hand(p->writer, &from, n, &done, e)) < 0)
+			return rc;
+		else if (rc == KV_END || done == 0)
+			break;
+	return kv_writer_bytes(p->writer, at, n, e);
 }
 
-/* Summed up and written in one go, and its pages given back. */
+/* A tensor that came in, as it came: nobody has changed it.  Its payload's pages, if a file's, are given back. */
 static int
-write_part(struct kv_writer *w, const struct kv_item *item, size_t i, XXH3_state_t *sum, struct kv_err *e)
+write_whole(struct kv_pipe *p, const struct kv_item *item, struct kv_err *e)
 {
-	const char *at = item->parts.at[i];
-	size_t left = item->parts.size[i], n;
-	int rc = kv_writer_part(w, (uint32_t)left, e);
+	const char *next = item->tensor.data, *at;
+	int rc = kv_writer_tensor_map(p->writer, &item->raw, e);
 
-	for (; left > 0 && rc == KV_OK; left -= n, at += n) {
-		n = left < PIECE ? left : PIECE;
-		XXH3_64bits_update(sum, at, n);
-		rc = kv_writer_bytes(w, at, n, e);
+	for (size_t i = 0; i < item->parts.n && rc == KV_OK; i++) {
+		at = item->parts.at != NULL ? item->parts.at[i] : next;
+		if ((rc = kv_writer_part(p->writer, item->parts.size[i], e)) == KV_OK)
+			rc = write_bytes(p, item, at, item->parts.size[i], e);
+		if (rc == KV_OK && item->tensor.owned == NULL && !item->sent)
+			kv_map_forget(at, item->parts.size[i]);
+		next = item->parts.at == NULL ? next + item->parts.size[i] : next;
 	}
-	if (rc == KV_OK && item->tensor.owned == NULL)
-		kv_map_forget(item->parts.at[i], item->parts.size[i]);
 	return rc;
-}
-
-/* A tensor that was not used: nobody has looked at its payload. */
-static int
-write_unused(const struct kv_pipe *p, const struct kv_step *s, const struct kv_item *item, struct kv_err *e)
-{
-	XXH3_state_t *sum;
-	uint64_t found;
-	int rc;
-
-	if (item->raw.n == 0) /* sent, or not to leave */
-		return KV_OK;
-	if ((sum = XXH3_createState()) == NULL)
-		return kv_no_memory(e, sizeof sum);
-	XXH3_64bits_reset(sum);
-	rc = kv_writer_tensor_map(p->writer, &item->raw, e);
-	for (size_t i = 0; i < item->parts.n && rc == KV_OK; i++)
-		rc = write_part(p->writer, item, i, sum, e);
-	found = XXH3_64bits_digest(sum);
-	XXH3_freeState(sum);
-	if (rc < 0 || found == item->parts.xxh3)
-		return rc;
-	damaged(item, found, e);
-	return kv_input_where(&p->in[item->input], p->seq.number, s->layer, item->tensor.name, e);
 }
 
 /* ---- in: payloads */
@@ -90,16 +72,25 @@ send_bytes(void *ctx, const void *bytes, size_t n, struct kv_err *e)
 	return kv_writer_bytes(ctx, bytes, n, e);
 }
 
-/* From the reader straight to the writer. */
 static int
-send_payload(struct kv_pipe *p, struct kv_item *item, struct kv_err *e)
+send_from(void *ctx, const struct kv_fifo_from *from, size_t n, size_t *done, struct kv_err *e)
 {
-	const struct kv_taker to = { send_part, send_bytes, p->writer };
+	return kv_writer_hand(ctx, from, n, done, e);
+}
+
+/* From the reader straight to the writer; a program that uses it gets it as well. */
+static int
+send_payload(struct kv_pipe *p, struct kv_item *item, bool used, struct kv_err *e)
+{
+	const struct kv_taker to = {
+		.part = send_part, .bytes = send_bytes, .hand = send_from, .ctx = p->writer, .unseen = !used
+	};
+	struct kv_reader *r = p->in[item->input].reader;
 	int rc;
 
 	if ((rc = kv_pipe_write_opening(p, e)) < 0 || (rc = kv_writer_tensor_map(p->writer, &item->raw, e)) < 0)
 		return rc;
-	rc = kv_reader_copy(p->in[item->input].reader, &item->tensor, &to, e);
+	rc = used ? kv_reader_fork(r, &item->tensor, &to, e) : kv_reader_copy(r, &item->tensor, &to, e);
 	kv_buf_fini(&item->raw);
 	return rc;
 }
@@ -111,8 +102,10 @@ spool_payload(struct kv_pipe *p, struct kv_item *item, struct kv_err *e)
 	struct kv_taker to;
 	int rc;
 
-	if ((rc = kv_spool_begin(&p->spool, &to, &item->spooled_at, e)) < 0 ||
-	    (rc = kv_reader_copy(r, &item->tensor, &to, e)) < 0)
+	if ((rc = kv_spool_begin(&p->spool, &to, &item->spooled_at, e)) < 0)
+		return rc;
+	to.unseen = item->unused;
+	if ((rc = kv_reader_copy(r, &item->tensor, &to, e)) < 0)
 		return rc;
 	kv_reader_take_parts(r, &item->parts);
 	item->spooled = true;
@@ -141,17 +134,28 @@ load_used(struct kv_pipe *p, struct kv_item *item, struct kv_err *e)
 
 	if (p->holding && t->bytes >= SPOOL_MIN && !kv_reader_is_mapped(r))
 		return spool_payload(p, item, e);
+	if (item->sent && !kv_reader_is_mapped(r))
+		return send_payload(p, item, true, e);
 	if ((rc = kv_reader_payload(r, t, e)) < 0)
 		return rc;
 	kv_reader_take_parts(r, &item->parts);
+	if (item->sent && (rc = kv_pipe_write_opening(p, e)) == KV_OK)
+		return write_whole(p, item, e);
 	if (p->holding && t->owned == NULL)
 		kv_map_forget(t->data, t->bytes); /* it was looked at for its checksum, and is needed later */
 	return KV_OK;
 }
 
+/* May a tensor that the program uses leave before the program has seen it? */
+static bool
+is_kept(const struct kv_pipe *p, const char *name)
+{
+	return p->keeps != NULL && kv_names_have(p->keeps, name) && kv_writer_leaves(p->writer, name);
+}
+
 /* In a mapped file: written from there, now or later. */
 static int
-take_located(struct kv_pipe *p, const struct kv_step *s, struct kv_item *item, bool first, struct kv_err *e)
+take_located(struct kv_pipe *p, struct kv_item *item, bool first, struct kv_err *e)
 {
 	int rc;
 
@@ -161,14 +165,14 @@ take_located(struct kv_pipe *p, const struct kv_step *s, struct kv_item *item, b
 	if (!first)
 		return KV_OK;
 	if ((rc = kv_pipe_write_opening(p, e)) == KV_OK)
-		rc = write_unused(p, s, item, e);
+		rc = write_whole(p, item, e);
 	kv_buf_fini(&item->raw);
 	return rc;
 }
 
 /* The program sees no data.  first: all that stands before it in the step has been sent. */
 static int
-take_unused(struct kv_pipe *p, const struct kv_step *s, struct kv_item *item, bool first, struct kv_err *e)
+take_unused(struct kv_pipe *p, struct kv_item *item, bool first, struct kv_err *e)
 {
 	struct kv_reader *r = p->in[item->input].reader;
 	int rc;
@@ -179,14 +183,14 @@ take_unused(struct kv_pipe *p, const struct kv_step *s, struct kv_item *item, bo
 		return KV_OK; /* the reader steps over it */
 	}
 	if ((rc = kv_reader_locate(r, &item->tensor, e)) == KV_OK)
-		return take_located(p, s, item, first, e);
+		return take_located(p, item, first, e);
 	if (rc < 0)
 		return rc;
 	if (first)
-		return send_payload(p, item, e);
+		return send_payload(p, item, false, e);
 	if (p->holding)
 		return spool_payload(p, item, e);
-	if ((rc = kv_reader_payload(r, &item->tensor, e)) < 0)
+	if ((rc = kv_reader_fork(r, &item->tensor, &(struct kv_taker){ .unseen = true }, e)) < 0)
 		return rc;
 	kv_reader_take_parts(r, &item->parts);
 	if ((rc = place_parts(&item->parts, item->tensor.data, e)) == KV_OK)
@@ -219,8 +223,9 @@ take_tensor(struct kv_pipe *p, struct kv_step *s, size_t which, struct kv_err *e
 	item->input = which;
 	*t = (struct kv_tensor){ 0 };
 	in->head.raw = (struct kv_buf){ 0 };
-	rc = used ? load_used(p, item, e) : take_unused(p, s, item, first, e);
-	if (first && !used)
+	item->sent = used && first && is_kept(p, item->tensor.name);
+	rc = used ? load_used(p, item, e) : take_unused(p, item, first, e);
+	if (first && (item->sent || !used))
 		p->n_sent = s->n_items;
 	return rc;
 }
@@ -324,20 +329,13 @@ kv_pipe_place_spooled(struct kv_pipe *p, struct kv_err *e)
 /* ---- out */
 
 static int
-write_item(struct kv_pipe *p, const struct kv_step *s, const struct kv_item *i, struct kv_err *e)
+write_item(struct kv_pipe *p, const struct kv_item *i, struct kv_err *e)
 {
-	int rc;
-
 	if (!kv_item_is_tensor(i))
 		return i->raw.n > 0 ? kv_writer_raw(p->writer, i->raw.data, i->raw.n, e) : KV_OK;
-	if (i->unused)
-		return write_unused(p, s, i, e);
-	if (i->raw.n == 0)
-		return kv_writer_tensor(p->writer, &i->tensor, e);
-	rc = kv_writer_tensor_parts(p->writer, &i->raw, &i->tensor, &i->parts, e);
-	if (i->tensor.owned == NULL)
-		kv_map_forget(i->tensor.data, i->tensor.bytes);
-	return rc;
+	if (i->raw.n == 0) /* made by the program; or unused, and sent or not to leave */
+		return i->unused ? KV_OK : kv_writer_tensor(p->writer, &i->tensor, e);
+	return i->unused || kv_writer_leaves(p->writer, i->tensor.name) ? write_whole(p, i, e) : KV_OK;
 }
 
 int
@@ -350,7 +348,7 @@ kv_pipe_write(struct kv_pipe *p, struct kv_step *s, struct kv_err *e)
 	if ((rc = kv_pipe_write_opening(p, e)) < 0)
 		return rc;
 	for (size_t i = s == &p->step ? p->n_sent : 0; i < s->n_items; i++)
-		if ((rc = write_item(p, s, &s->items[i], e)) < 0)
+		if ((rc = write_item(p, &s->items[i], e)) < 0)
 			return rc;
 	if (s->ended)
 		return kv_writer_layer_end(p->writer, s->layer, e);

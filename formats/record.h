@@ -6,6 +6,7 @@
 #define KV_RECORD_H
 
 #include "formats/stream.h"
+#include "lib/fifo.h"
 
 /* The payload behind a tensor's map. */
 struct kv_payload {
@@ -49,10 +50,18 @@ int kv_reader_locate(struct kv_reader *r, const struct kv_tensor *t, struct kv_e
 struct kv_taker {
 	int (*part)(void *ctx, uint32_t n, struct kv_err *e);
 	int (*bytes)(void *ctx, const void *bytes, size_t n, struct kv_err *e);
+	/* Takes some of the next n bytes from a descriptor; KV_END: by bytes() then.  NULL: always by bytes(). */
+	int (*hand)(void *ctx, const struct kv_fifo_from *from, size_t n, size_t *done, struct kv_err *e);
 	void *ctx;
+	bool unseen; /* nobody looks at the bytes here: no checksum, that is for who uses them */
 };
-/* Hands the payload on without holding it, and compares its checksum when all has gone. */
+/* Hands the payload on without holding it, and, unless unseen, compares its checksum when all has gone. */
 int kv_reader_copy(struct kv_reader *r, const struct kv_tensor *t, const struct kv_taker *to, struct kv_err *e);
+/* kv_reader_payload() that hands the payload on as well (unless `part` is NULL), for input that is not mapped; to NULL:
+ * the same. */
+int kv_reader_fork(struct kv_reader *r, struct kv_tensor *t, const struct kv_taker *to, struct kv_err *e);
+/* Where bytes of a mapped input lie in its file; false: these are none. */
+bool kv_reader_file_at(const struct kv_reader *r, const void *at, size_t n, struct kv_fifo_from *from);
 
 /* How the payload that was loaded, located or copied last was cut; yours now. */
 void kv_reader_take_parts(struct kv_reader *r, struct kv_parts *to);
@@ -66,6 +75,7 @@ bool kv_writer_leaves(const struct kv_writer *w, const char *name);
 int kv_writer_tensor_map(struct kv_writer *w, const struct kv_buf *raw, struct kv_err *e);
 int kv_writer_part(struct kv_writer *w, uint32_t n, struct kv_err *e);
 int kv_writer_bytes(struct kv_writer *w, const void *bytes, size_t n, struct kv_err *e);
+int kv_writer_hand(struct kv_writer *w, const struct kv_fifo_from *from, size_t n, size_t *done, struct kv_err *e);
 /* Parts that are made have at most so many bytes; for tests, which want parts without 4 GiB. */
 void kv_writer_part_max(struct kv_writer *w, size_t bytes);
 

@@ -42,19 +42,51 @@ int
 kv_sink_open(struct kv_sink *s, const char *path, struct kv_err *e)
 {
 	bool is_stdout = path == NULL || strcmp(path, "-") == 0;
+	int rc;
 
 	*s = (struct kv_sink){ .file.fd = -1, .fd = -1 };
 	if ((s->name = strdup(is_stdout ? "<stdout>" : path)) == NULL)
 		return kv_no_memory(e, strlen(path ? path : ""));
-	return is_stdout ? open_stdout(s, e) : open_file(s, path, e);
+	rc = is_stdout ? open_stdout(s, e) : open_file(s, path, e);
+	s->is_pipe = rc == KV_OK && kv_fifo_widen(s->fd);
+	return rc;
+}
+
+static int
+compress(struct kv_sink *s, const void *bytes, size_t n, struct kv_err *e)
+{
+	return n > 0 ? kv_compressor_write(s->compressor, bytes, n, e) : KV_OK;
+}
+
+int
+kv_sink_write_both(struct kv_sink *s, const void *head, size_t n_head, const void *bytes, size_t n, struct kv_err *e)
+{
+	int rc;
+
+	if (s->compressor == NULL)
+		rc = kv_write_both(s->fd, head, n_head, bytes, n, e);
+	else if ((rc = compress(s, head, n_head, e)) == KV_OK)
+		rc = compress(s, bytes, n, e);
+	return rc < 0 ? kv_where(e, "%s", s->name) : KV_OK;
 }
 
 int
 kv_sink_write(struct kv_sink *s, const void *bytes, size_t n, struct kv_err *e)
 {
-	int rc = s->compressor ? kv_compressor_write(s->compressor, bytes, n, e) : kv_write_all(s->fd, bytes, n, e);
+	return kv_sink_write_both(s, NULL, 0, bytes, n, e);
+}
 
-	return rc < 0 ? kv_where(e, "%s", s->name) : KV_OK;
+int
+kv_sink_hand(struct kv_sink *s, const struct kv_fifo_from *from, size_t n, size_t *done, struct kv_err *e)
+{
+	int rc;
+
+	*done = 0;
+	if (s->refuses || s->compressor != NULL || (!s->is_pipe && (from->is_file || from->keep)))
+		return KV_END;
+	rc = kv_fifo_hand(from, s->fd, n, done, e);
+	s->refuses = rc == KV_END;
+	return rc < 0 ? kv_where(e, "%s", s->name) : rc;
 }
 
 /* A disk that was full says so on close at the latest; closing a copy asks without giving up the descriptor. */

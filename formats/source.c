@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define BUFFER_MIN ((size_t)1 << 16)
+#define PEEK_MIN   ((size_t)1 << 11) /* bytes of a pipe that are read at least: records are small, and payloads go past the buffer */
 
 static int
 check_input(const struct kv_source *s, const struct stat *st, struct kv_err *e)
@@ -28,7 +29,7 @@ check_input(const struct kv_source *s, const struct stat *st, struct kv_err *e)
 int
 kv_source_of(struct kv_source *s, const char *name, kv_pull *pull, void *ctx, struct kv_err *e)
 {
-	*s = (struct kv_source){ .fd = -1, .pull = pull, .ctx = ctx };
+	*s = (struct kv_source){ .fd = -1, .null_fd = -1, .pull = pull, .ctx = ctx };
 	return (s->name = strdup(name)) != NULL ? KV_OK : kv_no_memory(e, strlen(name));
 }
 
@@ -39,7 +40,7 @@ kv_source_open_raw(struct kv_source *s, const char *path, struct kv_err *e)
 	struct stat st;
 	int rc;
 
-	*s = (struct kv_source){ .fd = -1, .close_fd = !is_stdin };
+	*s = (struct kv_source){ .fd = -1, .null_fd = -1, .close_fd = !is_stdin };
 	if ((s->name = strdup(is_stdin ? "<stdin>" : path)) == NULL)
 		return kv_no_memory(e, 0);
 	s->fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
@@ -47,6 +48,7 @@ kv_source_open_raw(struct kv_source *s, const char *path, struct kv_err *e)
 		return kv_fail(e, KV_EIO, "%s: %s", s->name, strerror(errno));
 	if ((rc = check_input(s, &st, e)) < 0)
 		return rc;
+	s->is_pipe = kv_fifo_widen(s->fd);
 	if (!S_ISREG(st.st_mode))
 		return KV_OK;
 	if ((rc = kv_map_fd(&s->map, s->fd, s->name, e)) < 0)
@@ -118,9 +120,11 @@ kv_source_close(struct kv_source *s)
 	kv_map_close(&s->map);
 	if (s->close_fd && s->fd >= 0)
 		close(s->fd);
+	if (s->null_fd >= 0)
+		close(s->null_fd);
 	free(s->buf);
 	free(s->name);
-	*s = (struct kv_source){ .fd = -1 };
+	*s = (struct kv_source){ .fd = -1, .null_fd = -1 };
 }
 
 uint64_t
@@ -171,7 +175,7 @@ make_room(struct kv_source *s, struct kv_err *e)
 int
 kv_source_peek(struct kv_source *s, size_t n, struct kv_err *e)
 {
-	size_t got;
+	size_t got, room;
 	int rc;
 
 	while (s->have < n && !s->at_end) {
@@ -179,8 +183,10 @@ kv_source_peek(struct kv_source *s, size_t n, struct kv_err *e)
 			return rc;
 		if (s->have == 0)
 			s->at = s->buf;
-		if ((rc = read_some(s, s->buf + (s->at - s->buf) + s->have, s->cap - (size_t)(s->at - s->buf) - s->have,
-		         &got, e)) < 0)
+		room = s->cap - (size_t)(s->at - s->buf) - s->have;
+		if (s->is_pipe && room > n - s->have && room > PEEK_MIN)
+			room = n - s->have > PEEK_MIN ? n - s->have : PEEK_MIN;
+		if ((rc = read_some(s, s->buf + (s->at - s->buf) + s->have, room, &got, e)) < 0)
 			return rc;
 		s->have += got;
 		s->at_end = got == 0;
@@ -216,6 +222,42 @@ kv_source_read(struct kv_source *s, void *dst, size_t n, size_t *got, struct kv_
 	return KV_OK;
 }
 
+bool
+kv_source_in_pipe(const struct kv_source *s, struct kv_fifo_from *from)
+{
+	*from = (struct kv_fifo_from){ .fd = s->fd };
+	return s->is_pipe && s->have == 0 && !s->at_end;
+}
+
+void
+kv_source_passed(struct kv_source *s, size_t n)
+{
+	s->offset += n;
+	s->at_end = n == 0;
+}
+
+/* Some of n bytes at least, from the buffer or without looking at them; 0 at the end. */
+static int
+discard_some(struct kv_source *s, size_t n, size_t *done, struct kv_err *e)
+{
+	struct kv_fifo_from from;
+	int rc;
+
+	if (s->null_fd < 0 && n > BUFFER_MIN)
+		s->null_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+	if (s->null_fd >= 0 && kv_source_in_pipe(s, &from) &&
+	    (rc = kv_fifo_hand(&from, s->null_fd, n, done, e)) != KV_END) {
+		if (rc == KV_OK)
+			kv_source_passed(s, *done);
+		return rc;
+	}
+	if ((rc = kv_source_peek(s, n < BUFFER_MIN ? n : BUFFER_MIN, e)) < 0)
+		return rc;
+	*done = n < s->have ? n : s->have;
+	kv_source_skip(s, *done);
+	return KV_OK;
+}
+
 int
 kv_source_discard(struct kv_source *s, size_t n, size_t *got, struct kv_err *e)
 {
@@ -223,12 +265,10 @@ kv_source_discard(struct kv_source *s, size_t n, size_t *got, struct kv_err *e)
 	int rc;
 
 	for (*got = 0; *got < n; *got += some) {
-		if ((rc = kv_source_peek(s, 1, e)) < 0)
+		if ((rc = discard_some(s, n - *got, &some, e)) < 0)
 			return rc;
-		if (s->have == 0)
+		if (some == 0)
 			return KV_OK;
-		some = n - *got < s->have ? n - *got : s->have;
-		kv_source_skip(s, some);
 	}
 	return KV_OK;
 }

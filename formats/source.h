@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "lib/fifo.h"
 #include "lib/file.h"
 
 /* At most n more bytes into dst; *got is 0 only at the end. */
@@ -16,7 +17,8 @@ typedef int kv_pull(void *ctx, void *dst, size_t n, size_t *got, struct kv_err *
 struct kv_source {
 	char *name;     /* for messages: the path, or <stdin> */
 	int fd;         /* -1 when not open */
-	bool close_fd;
+	bool close_fd, is_pipe;
+	int null_fd; /* where bytes of a pipe go that nobody wants; -1 when not open */
 	kv_pull *pull; /* instead of a descriptor */
 	void *ctx;
 	void (*drop)(void *ctx); /* frees ctx on closing; NULL: it is somebody else's */
@@ -55,6 +57,9 @@ void kv_source_skip(struct kv_source *s, size_t n);
 int kv_source_read(struct kv_source *s, void *dst, size_t n, size_t *got, struct kv_err *e);
 /* Step over n bytes, however many; *got < n as above. */
 int kv_source_discard(struct kv_source *s, size_t n, size_t *got, struct kv_err *e);
+/* Do the next bytes lie in a pipe, from which they can be handed on?  Then whoever does so says how many had passed. */
+bool kv_source_in_pipe(const struct kv_source *s, struct kv_fifo_from *from);
+void kv_source_passed(struct kv_source *s, size_t n);
 /* Give back the mapped pages that were stepped over.  Who looks at them again gets them again, from the file. */
 void kv_source_forget(struct kv_source *s);
 

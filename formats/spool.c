@@ -82,7 +82,7 @@ kv_spool_begin(struct kv_spool *s, struct kv_taker *to, size_t *at, struct kv_er
 	if (!s->is_open && (rc = open_unlinked(s, e)) < 0)
 		return rc;
 	*at = s->end = (s->end + page - 1) / page * page;
-	*to = (struct kv_taker){ take_part, take_bytes, s };
+	*to = (struct kv_taker){ .part = take_part, .bytes = take_bytes, .ctx = s };
 	return KV_OK;
 }
 

@@ -3,11 +3,12 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "formats/stream_reader.h"
+#include "lib/checksum.h"
 
 #define LOAD_FIRST ((size_t)16 << 20) /* bytes of a payload that a pipe may announce and get at once */
+#define PIECE      ((size_t)1 << 18)  /* bytes that are taken at once: summed up while they are in the processor's cache */
 
 /* The head of the next bin object: its size, which must fit what is left of the payload. */
 static int
@@ -65,7 +66,10 @@ check_sum(const struct kv_reader *r, uint64_t found, struct kv_err *e)
 struct load {
 	char *data;
 	size_t cap, n;
-	XXH3_state_t *sum;
+	struct kv_summing *sum;
+	const struct kv_taker *also; /* gets them too; NULL: nobody */
+	bool refused;                /* by `also`, whose fault it is */
+	bool unseen;                 /* no checksum */
 };
 
 static int
@@ -81,24 +85,65 @@ load_grow(struct load *l, size_t bytes, struct kv_err *e)
 	return KV_OK;
 }
 
-/* n bytes more, of a payload of `bytes` in all. */
+/* Some of the next *n bytes of a pipe go to l->also, and are still here to be read: *n of them.  KV_END: none. */
+static int
+copy_ahead(struct kv_reader *r, struct load *l, size_t *n, struct kv_err *e)
+{
+	struct kv_fifo_from from;
+	size_t done;
+	int rc;
+
+	if (l->also == NULL || l->also->hand == NULL || !kv_source_in_pipe(&r->src, &from))
+		return KV_END;
+	from.keep = true;
+	if ((rc = l->also->hand(l->also->ctx, &from, *n, &done, e)) == KV_OK)
+		*n = done;
+	l->refused = rc < 0;
+	return rc == KV_OK && *n == 0 ? kv_reader_cut_short(r, "inside a payload", e) : rc;
+}
+
+/* Some more bytes, at most n of them, for which there is room. */
+static int
+load_some(struct kv_reader *r, struct load *l, size_t n, struct kv_err *e)
+{
+	char *to = l->data + l->n;
+	size_t want = n < PIECE ? n : PIECE, got;
+	int copied, rc;
+
+	if (l->also != NULL && r->src.have > 0 && r->src.have < want)
+		want = r->src.have;
+	if ((copied = copy_ahead(r, l, &want, e)) < 0)
+		return copied;
+	if ((rc = kv_source_read(&r->src, to, want, &got, e)) < 0)
+		return rc;
+	if (got < want)
+		return kv_reader_cut_short(r, "inside a payload", e);
+	if (!l->unseen)
+		kv_summing_add(l->sum, to, got);
+	l->n += got;
+	if (l->also == NULL || copied == KV_OK)
+		return KV_OK;
+	rc = l->also->bytes(l->also->ctx, to, got, e);
+	l->refused = rc < 0;
+	return rc;
+}
+
+/* The next part, of n bytes, of a payload of `bytes` in all. */
 static int
 load_part(struct kv_reader *r, struct load *l, size_t n, size_t bytes, struct kv_err *e)
 {
-	size_t want, got;
+	size_t end = l->n + n;
 	int rc;
 
-	while (n > 0) {
+	if (l->also != NULL && (rc = l->also->part(l->also->ctx, (uint32_t)n, e)) < 0) {
+		l->refused = true;
+		return rc;
+	}
+	while (l->n < end) {
 		if (l->n == l->cap && (rc = load_grow(l, bytes, e)) < 0)
 			return rc;
-		want = n < l->cap - l->n ? n : l->cap - l->n;
-		if ((rc = kv_source_read(&r->src, l->data + l->n, want, &got, e)) < 0)
+		if ((rc = load_some(r, l, end < l->cap ? end - l->n : l->cap - l->n, e)) < 0)
 			return rc;
-		if (got < want)
-			return kv_reader_cut_short(r, "inside a payload", e);
-		XXH3_64bits_update(l->sum, l->data + l->n, got);
-		l->n += got;
-		n -= got;
 	}
 	return KV_OK;
 }
@@ -109,9 +154,8 @@ load_payload(struct kv_reader *r, struct load *l, struct kv_err *e)
 	size_t bytes = r->payload.bytes;
 	int rc;
 
-	if ((l->sum = XXH3_createState()) == NULL)
-		return kv_no_memory(e, 0);
-	XXH3_64bits_reset(l->sum);
+	if (!l->unseen && (l->sum = kv_summing_new(e)) == NULL)
+		return KV_EMEM;
 	if (r->src.map.data != NULL && bytes > r->src.have)
 		return kv_reader_cut_short(r, "inside a payload", e);
 	if ((rc = load_grow(l, bytes, e)) < 0)
@@ -121,7 +165,7 @@ load_payload(struct kv_reader *r, struct load *l, struct kv_err *e)
 		    (rc = load_part(r, l, r->parts.size[i], bytes, e)) < 0)
 			return rc;
 	}
-	return check_sum(r, XXH3_64bits_digest(l->sum), e);
+	return l->unseen ? KV_OK : check_sum(r, kv_summing_get(l->sum), e);
 }
 
 /* A whole, aligned payload of a mapped file stays where it is.  KV_END: not that lucky. */
@@ -140,7 +184,7 @@ borrow_payload(struct kv_reader *r, const void **data, struct kv_err *e)
 	if (head == 0 || r->parts.size[0] != n || r->src.have - head < n ||
 	    (uintptr_t)(r->src.at + head) % KV_ALIGN != 0)
 		return KV_END;
-	if ((rc = check_sum(r, XXH3_64bits(r->src.at + head, n), e)) < 0)
+	if ((rc = check_sum(r, kv_checksum(r->src.at + head, n), e)) < 0)
 		return rc;
 	*data = r->src.at + head;
 	kv_source_skip(&r->src, head + n);
@@ -165,30 +209,29 @@ begin(struct kv_reader *r, size_t bytes, struct kv_err *e)
 }
 
 int
-kv_reader_payload(struct kv_reader *r, struct kv_tensor *t, struct kv_err *e)
+kv_reader_fork(struct kv_reader *r, struct kv_tensor *t, const struct kv_taker *to, struct kv_err *e)
 {
-	struct load l = { 0 };
+	struct load l = { .also = to != NULL && to->part != NULL ? to : NULL, .unseen = to != NULL && to->unseen };
 	int rc = begin(r, t->bytes, e);
 
 	if (rc < 0)
 		return rc;
-	if ((rc = borrow_payload(r, &t->data, e)) == KV_END && (rc = load_payload(r, &l, e)) == KV_OK) {
+	if ((rc = to == NULL ? borrow_payload(r, &t->data, e) : KV_END) == KV_END && (rc = load_payload(r, &l, e)) == KV_OK) {
 		t->data = t->owned = l.data;
 		l.data = NULL;
 	}
-	XXH3_freeState(l.sum);
+	kv_summing_free(l.sum);
 	free(l.data);
-	return rc < 0 ? kv_reader_broken(r, r->tensor, e) : KV_OK;
+	return rc < 0 && !l.refused ? kv_reader_broken(r, r->tensor, e) : rc;
+}
+
+int
+kv_reader_payload(struct kv_reader *r, struct kv_tensor *t, struct kv_err *e)
+{
+	return kv_reader_fork(r, t, NULL, e);
 }
 
 /* ---- without holding it */
-
-#define PIECE ((size_t)1 << 18) /* bytes that are copied at once */
-
-struct copy {
-	char *piece; /* [PIECE] */
-	XXH3_state_t *sum;
-};
 
 static int
 locate(struct kv_reader *r, struct kv_err *e)
@@ -228,57 +271,90 @@ kv_reader_locate(struct kv_reader *r, const struct kv_tensor *t, struct kv_err *
 	return locate(r, e) < 0 ? kv_reader_broken(r, r->tensor, e) : KV_OK;
 }
 
-/* The next bytes of a part, at most PIECE. */
-static int
-next_piece(struct kv_reader *r, struct copy *c, size_t n, struct kv_err *e)
+bool
+kv_reader_file_at(const struct kv_reader *r, const void *at, size_t n, struct kv_fifo_from *from)
 {
-	size_t got;
-	int rc = kv_source_read(&r->src, c->piece, n, &got, e);
+	const unsigned char *p = at;
+	const struct kv_map *m = &r->src.map;
 
-	if (rc == KV_OK && got < n)
-		rc = kv_reader_cut_short(r, "inside a payload", e);
-	if (rc == KV_OK)
-		XXH3_64bits_update(c->sum, c->piece, n);
-	return rc < 0 ? kv_reader_broken(r, r->tensor, e) : KV_OK;
+	if (m->data == NULL || p < m->data || (size_t)(p - m->data) > m->bytes || n > m->bytes - (size_t)(p - m->data))
+		return false;
+	*from = (struct kv_fifo_from){ .fd = r->src.fd, .is_file = true,
+		.at = (uint64_t)(p - (const unsigned char *)m->base) };
+	return true;
+}
+
+struct copy {
+	const struct kv_taker *to;
+	struct kv_summing *sum; /* NULL: unseen */
+};
+
+/* Some of the next n bytes of a part: from descriptor to descriptor where that goes, or from the buffer. */
+static int
+copy_some(struct kv_reader *r, struct copy *c, size_t n, size_t *done, struct kv_err *e)
+{
+	struct kv_fifo_from from;
+	int rc = KV_END;
+
+	if (c->sum == NULL && c->to->hand != NULL && kv_source_in_pipe(&r->src, &from) &&
+	    (rc = c->to->hand(c->to->ctx, &from, n, done, e)) == KV_OK)
+		kv_source_passed(&r->src, *done);
+	if (rc != KV_END)
+		return rc;
+	if (r->src.have == 0 && kv_source_peek(&r->src, n < PIECE ? n : PIECE, e) < 0)
+		return kv_reader_broken(r, r->tensor, e);
+	*done = n < r->src.have ? n : r->src.have;
+	*done = *done < PIECE ? *done : PIECE;
+	if (c->sum != NULL)
+		kv_summing_add(c->sum, r->src.at, *done);
+	rc = c->to->bytes(c->to->ctx, r->src.at, *done, e);
+	kv_source_skip(&r->src, *done);
+	return rc;
 }
 
 static int
-copy_payload(struct kv_reader *r, struct copy *c, const struct kv_taker *to, struct kv_err *e)
+copy_part(struct kv_reader *r, struct copy *c, size_t n, struct kv_err *e)
 {
-	size_t left = r->payload.bytes, n;
+	size_t done;
+	int rc = c->to->part(c->to->ctx, (uint32_t)n, e);
+
+	for (; n > 0 && rc == KV_OK; n -= done)
+		if ((rc = copy_some(r, c, n, &done, e)) == KV_OK && done == 0) {
+			kv_reader_cut_short(r, "inside a payload", e);
+			return kv_reader_broken(r, r->tensor, e);
+		}
+	return rc;
+}
+
+static int
+copy_payload(struct kv_reader *r, struct copy *c, struct kv_err *e)
+{
+	size_t left = r->payload.bytes;
 	int rc;
 
-	for (size_t i = 0; i < r->parts.n; i++) {
+	for (size_t i = 0; i < r->parts.n; left -= r->parts.size[i++]) {
 		if (read_part_head(r, i, left, &r->parts.size[i], e) < 0)
 			return kv_reader_broken(r, r->tensor, e);
-		if ((rc = to->part(to->ctx, r->parts.size[i], e)) < 0)
+		if ((rc = copy_part(r, c, r->parts.size[i], e)) < 0)
 			return rc;
-		left -= r->parts.size[i];
-		for (size_t of_part = r->parts.size[i]; of_part > 0; of_part -= n) {
-			n = of_part < PIECE ? of_part : PIECE;
-			if ((rc = next_piece(r, c, n, e)) < 0 || (rc = to->bytes(to->ctx, c->piece, n, e)) < 0)
-				return rc;
-		}
 	}
-	return check_sum(r, XXH3_64bits_digest(c->sum), e) < 0 ? kv_reader_broken(r, r->tensor, e) : KV_OK;
+	if (c->sum == NULL || check_sum(r, kv_summing_get(c->sum), e) == KV_OK)
+		return KV_OK;
+	return kv_reader_broken(r, r->tensor, e);
 }
 
 int
 kv_reader_copy(struct kv_reader *r, const struct kv_tensor *t, const struct kv_taker *to, struct kv_err *e)
 {
-	struct copy c = { 0 };
+	struct copy c = { .to = to };
 	int rc = begin(r, t->bytes, e);
 
 	if (rc < 0)
 		return rc;
-	if ((c.piece = malloc(PIECE)) == NULL || (c.sum = XXH3_createState()) == NULL)
-		rc = kv_no_memory(e, PIECE);
-	if (rc == KV_OK) {
-		XXH3_64bits_reset(c.sum);
-		rc = copy_payload(r, &c, to, e);
-	}
-	XXH3_freeState(c.sum);
-	free(c.piece);
+	if (!to->unseen && (c.sum = kv_summing_new(e)) == NULL)
+		return KV_EMEM;
+	rc = copy_payload(r, &c, e);
+	kv_summing_free(c.sum);
 	return rc;
 }
 

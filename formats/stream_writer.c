@@ -6,11 +6,11 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include "formats/join.h"
 #include "formats/record.h"
 #include "formats/sink.h"
+#include "lib/checksum.h"
 #include "lib/names.h"
 
 #define FLUSH_AT ((size_t)1 << 16)
@@ -115,19 +115,20 @@ kv_writer_on_unmet(struct kv_writer *w, kv_unmet_fn *unmet)
 
 /* ---- bytes */
 
+/* What has gathered, and bytes behind it that are not copied. */
 static int
 put_out(struct kv_writer *w, const void *bytes, size_t n, struct kv_err *e)
 {
-	return kv_sink_write(&w->sink, bytes, n, e);
+	int rc = w->buf.n + n > 0 ? kv_sink_write_both(&w->sink, w->buf.data, w->buf.n, bytes, n, e) : KV_OK;
+
+	w->buf.n = 0;
+	return rc;
 }
 
 static int
 flush(struct kv_writer *w, struct kv_err *e)
 {
-	int rc = put_out(w, w->buf.data, w->buf.n, e);
-
-	w->buf.n = 0;
-	return rc;
+	return put_out(w, NULL, 0, e);
 }
 
 static int
@@ -163,8 +164,8 @@ put_map(struct kv_writer *w, const json_t *map, struct kv_err *e)
 }
 
 /* nils until a bin object of n bytes has its payload on a multiple of KV_ALIGN, then that object's head. */
-static int
-put_part_head(struct kv_writer *w, uint32_t n, struct kv_err *e)
+int
+kv_writer_part(struct kv_writer *w, uint32_t n, struct kv_err *e)
 {
 	unsigned char nils[KV_ALIGN];
 	size_t head = kv_pack_bin_head_bytes(n), before = w->buf.n;
@@ -179,18 +180,22 @@ put_part_head(struct kv_writer *w, uint32_t n, struct kv_err *e)
 }
 
 int
-kv_writer_part(struct kv_writer *w, uint32_t n, struct kv_err *e)
-{
-	int rc = put_part_head(w, n, e);
-
-	return rc < 0 ? rc : flush(w, e);
-}
-
-int
 kv_writer_bytes(struct kv_writer *w, const void *bytes, size_t n, struct kv_err *e)
 {
 	w->offset += n;
 	return n > 0 ? put_out(w, bytes, n, e) : KV_OK;
+}
+
+int
+kv_writer_hand(struct kv_writer *w, const struct kv_fifo_from *from, size_t n, size_t *done, struct kv_err *e)
+{
+	int rc = flush(w, e);
+
+	*done = 0;
+	if (rc == KV_OK)
+		rc = kv_sink_hand(&w->sink, from, n, done, e);
+	w->offset += *done;
+	return rc;
 }
 
 static int
@@ -287,7 +292,7 @@ kv_writer_tensor(struct kv_writer *w, const struct kv_tensor *t, struct kv_err *
 	if ((rc = kv_parts_split(&parts, t->bytes, row_bytes(t), w->part_max, e)) < 0)
 		goto done;
 	payload.parts = parts.n;
-	payload.xxh3 = XXH3_64bits(t->data ? t->data : "", t->bytes);
+	payload.xxh3 = kv_checksum(t->data, t->bytes);
 	map = kv_tensor_to_map(t, &payload);
 	if ((rc = put_map(w, map, e)) == KV_OK)
 		rc = put_payload(w, t, &parts, e);

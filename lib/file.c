@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 /* ---- maps */
@@ -137,14 +138,27 @@ wait_writable(int fd)
 	poll(&p, 1, -1);
 }
 
-int
-kv_write_all(int fd, const void *bytes, size_t n, struct kv_err *e)
+/* `put` bytes of v[0] and what follows have left. */
+static void
+advance(struct iovec v[2], size_t put)
 {
-	const char *p = bytes;
+	for (size_t i = 0, n; i < 2; i++, put -= n) {
+		n = put < v[i].iov_len ? put : v[i].iov_len;
+		v[i].iov_base = (char *)v[i].iov_base + n;
+		v[i].iov_len -= n;
+	}
+}
+
+int
+kv_write_both(int fd, const void *head, size_t n_head, const void *bytes, size_t n, struct kv_err *e)
+{
+	struct iovec v[2] = { { (void *)head, n_head }, { (void *)bytes, n } };
 	ssize_t put;
 
-	while (n > 0) {
-		put = write(fd, p, n);
+	while (v[0].iov_len + v[1].iov_len > 0) {
+		bool one = v[0].iov_len == 0;
+
+		put = writev(fd, v + one, one ? 1 : 2);
 		if (put < 0 && errno == EINTR)
 			continue;
 		if (put < 0 && errno == EAGAIN) {
@@ -153,10 +167,15 @@ kv_write_all(int fd, const void *bytes, size_t n, struct kv_err *e)
 		}
 		if (put < 0)
 			return kv_fail(e, errno == EPIPE ? KV_EPIPE : KV_EIO, "cannot write: %s", strerror(errno));
-		p += put;
-		n -= (size_t)put;
+		advance(v, (size_t)put);
 	}
 	return KV_OK;
+}
+
+int
+kv_write_all(int fd, const void *bytes, size_t n, struct kv_err *e)
+{
+	return n > 0 ? kv_write_both(fd, "", 0, bytes, n, e) : KV_OK;
 }
 
 /* ---- temporary files that a signal removes: a table that the handler can read at any moment */

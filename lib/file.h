@@ -43,5 +43,7 @@ void kv_outfile_drop(struct kv_outfile *f);
 
 /* Write all of it, whatever the signals.  Fails: KV_EPIPE (the reader has gone), KV_EIO. */
 int kv_write_all(int fd, const void *bytes, size_t n, struct kv_err *e);
+/* The same of a head [n_head] and the bytes behind it, in one call where that goes. */
+int kv_write_both(int fd, const void *head, size_t n_head, const void *bytes, size_t n, struct kv_err *e);
 
 #endif

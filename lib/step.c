@@ -70,9 +70,9 @@ kv_step_put(struct kv_step *s, struct kv_tensor *t, struct kv_err *e)
 
 	if (t->name[0] == '\0' || t->layer != s->layer)
 		return kv_fail(e, KV_EARG, "tensor '%s' of layer %d put into layer %d", t->name, t->layer, s->layer);
-	if (i != NULL && i->unused)
-		return kv_fail(
-		    e, KV_EARG, "tensor '%s' is not among those that are used, and cannot be replaced", t->name);
+	if (i != NULL && (i->unused || i->sent))
+		return kv_fail(e, KV_EARG, "tensor '%s' is not among those that are used%s, and cannot be replaced",
+		    t->name, i->sent ? " and not kept" : "");
 	if (i != NULL)
 		item_fini(i);
 	else if ((i = kv_step_add(s, e)) == NULL)

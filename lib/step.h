@@ -29,6 +29,7 @@ struct kv_item {
 	struct kv_parts parts; /* with raw: how the payload was cut */
 	size_t input;          /* which input it came from */
 	bool unused;           /* not the program's: no data */
+	bool sent;             /* written already, although the program looks at it */
 	bool spooled;          /* the payload begins at byte spooled_at of the pipe's spool */
 	size_t spooled_at;
 };

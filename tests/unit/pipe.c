@@ -239,7 +239,7 @@ damage_is_noticed_on_the_way(void **state)
 	b = scratch_read(in);
 	b.data[b.n - 40] ^= 1; /* inside the last score */
 	scratch_write(in, b.data, b.n);
-	assert_int_equal(cat(in, NULL, out, &e), KV_EFORMAT);
+	assert_int_equal(cat(in, NULL, out, &e), KV_EFORMAT); /* which uses everything */
 	expect_text(&e, "in.kv: sequence 0, layer 1, score: the payload was damaged");
 	assert_int_equal(access(out, F_OK), -1);
 	scratch_write(in, b.data, b.n / 2);

@@ -26,7 +26,8 @@ static const struct sample large = {
 
 struct how {
 	const char *uses;
-	bool piped, held;
+	bool piped, held; /* piped: the input is a pipe */
+	bool out_piped, keeps;
 };
 
 /* The file comes as a pipe: its bytes wait there, or, where they are too many, cat is our child. */
@@ -75,6 +76,8 @@ filter(const char *in, const char *out, const struct how *how, each_step *each, 
 {
 	char *files[] = { (char *)in, NULL };
 	struct kv_pipe_options o = { .files = files, .output = out, .uses = how->uses };
+	char command[256], sink[32];
+	FILE *cat = NULL;
 	struct kv_step *s, *held;
 	struct kv_pipe *p = NULL;
 	struct piped pipe;
@@ -85,6 +88,14 @@ filter(const char *in, const char *out, const struct how *how, each_step *each, 
 		piped_open(&pipe, in);
 		files[0] = pipe.name;
 	}
+	if (how->out_piped) {
+		snprintf(command, sizeof command, "cat > '%s'", out);
+		assert_non_null(cat = popen(command, "we"));
+		snprintf(sink, sizeof sink, "/dev/fd/%d", fileno(cat));
+		o.output = sink;
+	}
+	if (how->keeps)
+		o.keeps = how->uses != NULL ? how->uses : "*";
 	rc = kv_pipe_open(&p, &o, e);
 	while (rc == KV_OK) {
 		if (how->held && (rc = kv_pipe_hold(p, &held, &n, e)) != KV_OK)
@@ -97,6 +108,8 @@ filter(const char *in, const char *out, const struct how *how, each_step *each, 
 	rc = kv_pipe_finish(p, rc, e);
 	if (how->piped)
 		piped_close(&pipe);
+	if (how->out_piped)
+		pclose(cat);
 	return rc;
 }
 
@@ -128,8 +141,8 @@ what_is_not_used_passes(void **state)
 		sample = *samples[i / 2];
 		sample.part_max = i % 2 == 0 ? 0 : i == 1 ? 24 : 500000;
 		sample_write(in, &sample);
-		for (size_t k = 0; k < 4 * (i < 2 ? sizeof uses / sizeof *uses : 2); k++) {
-			const struct how how = { uses[k / 4], k & 1, k & 2 };
+		for (size_t k = 0; k < 16 * (i < 2 ? sizeof uses / sizeof *uses : 3); k++) {
+			const struct how how = { uses[k / 16], k & 1, k & 2, k & 4, k & 8 };
 
 			must(filter(in, out, &how, NULL, &e), &e);
 			expect_same_bytes(in, out);
@@ -170,16 +183,16 @@ what_is_not_used_has_no_data(void **state)
 	without.tensors = "k v budget";
 	sample_write(want, &without);
 	for (unsigned i = 0; i < 4; i++) {
-		const struct how how = { "score", i & 1, i & 2 };
+		const struct how how = { "score", i & 1, .held = i & 2 };
 
 		must(filter(in, out, &how, look, &e), &e);
 		expect_same_bytes(want, out);
 	}
 }
 
-/* The checksum of what nobody looks at is compared all the same. */
+/* A checksum is compared where the bytes are looked at; what passes, passes with the checksum it came with. */
 static void
-damage_is_noticed(void **state)
+damage_is_noticed_by_who_looks(void **state)
 {
 	static const struct sample s = { .sequences = 1, .layers = 2, .tokens = 50, .tensors = "k v score" };
 	const char *in = scratch("in.kv"), *out = scratch("none.kv");
@@ -195,14 +208,53 @@ damage_is_noticed(void **state)
 	assert_non_null(v);
 	v[400] ^= 1; /* behind the record's 150 bytes or so, in a payload of 800 */
 	scratch_write(in, b.data, b.n);
-	for (size_t i = 0; i < 4 * sizeof uses / sizeof *uses; i++) {
-		const struct how how = { uses[i / 4], i & 1, i & 2 };
+	for (size_t i = 0; i < 8 * sizeof uses / sizeof *uses; i++) {
+		const struct how how = { uses[i / 8], i & 1, i & 2, .keeps = i & 4 };
 
-		assert_int_equal(filter(in, out, &how, NULL, &e), KV_EFORMAT);
+		if (how.uses[0] == 'v') {
+			assert_int_equal(filter(in, out, &how, NULL, &e), KV_EFORMAT);
+		} else {
+			must(filter(in, out, &how, NULL, &e), &e);
+			expect_same_bytes(in, out);
+			assert_int_equal(stream_walk(out, true, &e), KV_EFORMAT);
+			unlink(out);
+		}
 		expect_text(&e, "sequence 0, layer 1, v: the payload was damaged");
 		assert_int_equal(access(out, F_OK), -1);
 	}
 	kv_buf_fini(&b);
+}
+
+static int
+replace_kept(struct kv_pipe *p, struct kv_step *s, struct kv_err *e)
+{
+	struct kv_tensor t;
+	int rc;
+
+	(void)p;
+	if (s->layer == KV_NO_LAYER)
+		return KV_OK;
+	assert_non_null(kv_step_find(s, "k")->data);
+	must(kv_tensor_new(&t, "k", s->layer, KVK_I32, "", NULL, e), e);
+	if ((rc = kv_step_put(s, &t, e)) < 0)
+		kv_tensor_fini(&t);
+	return rc;
+}
+
+static void
+what_is_kept_cannot_be_replaced(void **state)
+{
+	const char *in = scratch("in.kv"), *out = scratch("none.kv");
+	struct kv_err e = { 0 };
+
+	(void)state;
+	sample_write(in, &small);
+	for (unsigned i = 0; i < 2; i++) {
+		const struct how how = { "k", .piped = i, .keeps = true };
+
+		assert_int_equal(filter(in, out, &how, replace_kept, &e), KV_EARG);
+		expect_text(&e, "'k' is not among those that are used and not kept");
+	}
 }
 
 /* A stream that ends anywhere is refused, whatever becomes of its payloads. */
@@ -218,7 +270,7 @@ cut_streams_are_refused(void **state)
 	sample_write(in, &s);
 	b = scratch_read(in);
 	for (size_t n = 0; n < b.n; n++) {
-		const struct how how = { n & 4 ? "score" : "k", n & 1, n & 2 };
+		const struct how how = { n & 4 ? "score" : "k", n & 1, .held = n & 2 };
 
 		scratch_write(cut, b.data, n);
 		assert_int_equal(filter(cut, out, &how, NULL, &e), KV_EFORMAT);
@@ -281,9 +333,9 @@ held_steps_can_be_changed(void **state)
 
 	(void)state;
 	sample_write(in, &large);
-	must(filter(in, a, &(struct how){ "score", false, false }, mark, &e), &e);
+	must(filter(in, a, &(struct how){ "score", .piped = false }, mark, &e), &e);
 	for (unsigned piped = 0; piped < 2; piped++) {
-		must(filter(in, b, &(struct how){ "score", piped, true }, mark, &e), &e);
+		must(filter(in, b, &(struct how){ "score", piped, .held = true }, mark, &e), &e);
 		expect_same_bytes(a, b);
 	}
 }
@@ -299,9 +351,9 @@ tmpdir_is_named(void **state)
 	(void)state;
 	sample_write(in, &large);
 	setenv("TMPDIR", "/no/such/folder", 1);
-	assert_int_equal(filter(in, out, &(struct how){ "score", true, true }, NULL, &e), KV_EIO);
+	assert_int_equal(filter(in, out, &(struct how){ "score", true, .held = true }, NULL, &e), KV_EIO);
 	expect_text(&e, "$TMPDIR (/no/such/folder): No such file or directory");
-	must(filter(in, out, &(struct how){ "score", false, true }, NULL, &e), &e); /* a mapped file needs none */
+	must(filter(in, out, &(struct how){ "score", .held = true }, NULL, &e), &e); /* a mapped file needs none */
 	unlink(out);
 	unsetenv("TMPDIR");
 	signal(SIGXFSZ, SIG_IGN);
@@ -309,7 +361,7 @@ tmpdir_is_named(void **state)
 	limit = was;
 	limit.rlim_cur = 2000000;
 	setrlimit(RLIMIT_FSIZE, &limit);
-	assert_int_equal(filter(in, out, &(struct how){ "score", true, true }, NULL, &e), KV_EIO);
+	assert_int_equal(filter(in, out, &(struct how){ "score", true, .held = true }, NULL, &e), KV_EIO);
 	setrlimit(RLIMIT_FSIZE, &was);
 	expect_text(
 	    &e, "$TMPDIR (/tmp): File too large, with 2 MB of keys and values there; set TMPDIR to a folder with room");
@@ -424,7 +476,8 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_not_used_passes),
 		cmocka_unit_test(what_is_not_used_has_no_data),
-		cmocka_unit_test(damage_is_noticed),
+		cmocka_unit_test(damage_is_noticed_by_who_looks),
+		cmocka_unit_test(what_is_kept_cannot_be_replaced),
 		cmocka_unit_test(cut_streams_are_refused),
 		cmocka_unit_test(held_steps_are_all_there),
 		cmocka_unit_test(held_steps_can_be_changed),
