@@ -199,7 +199,7 @@ kv_f32_to_f16(float x)
 	if (a >= 65520) /* rounds to infinity */
 		return (uint16_t)(sign | 0x7c00);
 	frexp(a, &exponent); /* 2^(exponent - 1) <= a; a unit in the last place is 2^(exponent - 11), at least 2^-24 */
-	if (exponent < -13)
+	if (a == 0 || exponent < -13)
 		exponent = -13;
 	/* a carry out of the fraction raises the exponent, as the bits stand */
 	return (uint16_t)(sign + ((exponent + 13) << 10) + (int)nearbyint(ldexp(a, 11 - exponent)));

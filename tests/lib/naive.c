@@ -33,11 +33,33 @@ load(const struct kv_model *m, size_t layer, enum kv_role role)
 	return p;
 }
 
-/* y [T][rows] += x [T][cols] w^T + bias */
+/* y [T][rows] += (alpha / rank) B A x for the rows of a module; cols, rows: of x and y. */
 static void
-linear(const struct kv_model *m, size_t layer, enum kv_role role, enum kv_role bias_role, const double *x, size_t T,
-    double *y)
+adapt(const struct naive *r, size_t layer, enum kv_role role, const double *x, size_t cols, double *y, size_t rows)
 {
+	const struct kv_lookahead *m = r->lookahead;
+	const struct kv_adapter *a = m != NULL ? &m->adapter[layer * KV_N_ROLES + role] : NULL;
+
+	if (a == NULL || a->a == NULL)
+		return;
+	for (size_t t = r->T - m->shape.n; t < r->T; t++)
+		for (size_t k = 0; k < m->shape.rank; k++) {
+			double low = 0;
+
+			for (size_t j = 0; j < cols; j++)
+				low += (double)a->a[k * cols + j] * x[t * cols + j];
+			for (size_t i = 0; i < rows; i++)
+				y[t * rows + i] += m->shape.alpha / (double)m->shape.rank *
+						   (double)a->b[i * m->shape.rank + k] * low;
+		}
+}
+
+/* y [T][rows] += x [T][cols] w^T + bias, for all rows of the run */
+static void
+linear(const struct naive *r, const struct kv_model *m, size_t layer, enum kv_role role, enum kv_role bias_role,
+    const double *x, double *y)
+{
+	const size_t T = r->T;
 	const struct kv_matrix *shape = kv_model_weight(m, layer, role);
 	double *w = load(m, layer, role), *bias = bias_role < KV_N_ROLES ? load(m, layer, bias_role) : NULL;
 
@@ -50,6 +72,7 @@ linear(const struct kv_model *m, size_t layer, enum kv_role role, enum kv_role b
 			y[t * shape->rows + i] += sum;
 		}
 	}
+	adapt(r, layer, role, x, shape->cols, y, shape->rows);
 	free(bias);
 	free(w);
 }
@@ -169,14 +192,14 @@ attend(struct naive *r, const struct kv_model *m, size_t layer, double *x, const
 	double *norm = normed(m, layer, KV_ATTN_NORM, x, T), *y = zeros(c->Hq * head);
 	double *rows[3] = { zeros(c->Hq * head), zeros(c->Hkv * head), zeros(c->Hkv * head) };
 
-	linear(m, layer, KV_Q, KV_Q_BIAS, norm, T, rows[0]);
-	linear(m, layer, KV_K, KV_K_BIAS, norm, T, rows[1]);
-	linear(m, layer, KV_V, KV_V_BIAS, norm, T, rows[2]);
+	linear(r, m, layer, KV_Q, KV_Q_BIAS, norm, rows[0]);
+	linear(r, m, layer, KV_K, KV_K_BIAS, norm, rows[1]);
+	linear(r, m, layer, KV_V, KV_V_BIAS, norm, rows[2]);
 	split(m, rows[0], T, c->Hq, load(m, layer, KV_Q_NORM), true, position, q);
 	split(m, rows[1], T, c->Hkv, load(m, layer, KV_K_NORM), true, position, k);
 	split(m, rows[2], T, c->Hkv, NULL, false, position, v);
 	attention(c, layer, q, k, v, T, mask, y);
-	linear(m, layer, KV_O, KV_N_ROLES, y, T, x);
+	linear(r, m, layer, KV_O, KV_N_ROLES, y, x);
 	for (size_t i = 0; i < 3; i++)
 		free(rows[i]);
 	free(y);
@@ -184,42 +207,78 @@ attend(struct naive *r, const struct kv_model *m, size_t layer, double *x, const
 }
 
 static void
-feed_forward(const struct kv_model *m, size_t layer, double *x, size_t T)
+feed_forward(const struct naive *r, const struct kv_model *m, size_t layer, double *x)
 {
-	size_t n = T * m->cfg.ff;
+	size_t T = r->T, n = T * m->cfg.ff;
 	double *norm = normed(m, layer, KV_FFN_NORM, x, T), *gate = zeros(n), *up = zeros(n);
 
-	linear(m, layer, KV_GATE, KV_N_ROLES, norm, T, gate);
-	linear(m, layer, KV_UP, KV_N_ROLES, norm, T, up);
+	linear(r, m, layer, KV_GATE, KV_N_ROLES, norm, gate);
+	linear(r, m, layer, KV_UP, KV_N_ROLES, norm, up);
 	for (size_t i = 0; i < n; i++)
 		gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i];
-	linear(m, layer, KV_DOWN, KV_N_ROLES, gate, T, x);
+	linear(r, m, layer, KV_DOWN, KV_N_ROLES, gate, x);
 	free(up);
 	free(gate);
 	free(norm);
+}
+
+/* From the embedded rows x [T][d], which it frees, to logits. */
+static void
+run(struct naive *r, const struct kv_model *m, double *x, const size_t *position, const struct naive_mask *mask)
+{
+	const struct kv_config *c = &m->cfg;
+	size_t head = r->T * c->D;
+	double *last;
+
+	r->logits = zeros(r->T * c->vocab);
+	r->q = zeros(c->L * c->Hq * head);
+	r->k = zeros(c->L * c->Hkv * head);
+	r->v = zeros(c->L * c->Hkv * head);
+	for (size_t layer = 0; layer < c->L; layer++) {
+		attend(r, m, layer, x, position, mask);
+		feed_forward(r, m, layer, x);
+	}
+	last = normed(m, 0, KV_OUT_NORM, x, r->T);
+	linear(r, m, 0, KV_OUT, KV_N_ROLES, last, r->logits);
+	free(last);
+	free(x);
+}
+
+/* x [T][d] */
+static void
+embed(const struct kv_model *m, const int32_t *tokens, size_t T, double *x)
+{
+	double *table = load(m, 0, KV_EMBED);
+	size_t d = m->cfg.d;
+
+	for (size_t t = 0; t < T; t++)
+		memcpy(x + t * d, table + (size_t)tokens[t] * d, d * sizeof *x);
+	free(table);
 }
 
 void
 naive_run(struct naive *r, const struct kv_model *m, const int32_t *tokens, size_t T, const size_t *position,
     const struct naive_mask *mask)
 {
-	const struct kv_config *c = &m->cfg;
-	size_t d = c->d, head = T * c->D;
-	double *embed = load(m, 0, KV_EMBED), *x = zeros(T * d), *last;
+	double *x = zeros(T * m->cfg.d);
 
-	*r = (struct naive){ .T = T, .logits = zeros(T * c->vocab), .q = zeros(c->L * c->Hq * head),
-		.k = zeros(c->L * c->Hkv * head), .v = zeros(c->L * c->Hkv * head) };
-	for (size_t t = 0; t < T; t++)
-		memcpy(x + t * d, embed + (size_t)tokens[t] * d, d * sizeof *x);
-	for (size_t layer = 0; layer < c->L; layer++) {
-		attend(r, m, layer, x, position, mask);
-		feed_forward(m, layer, x, T);
-	}
-	last = normed(m, 0, KV_OUT_NORM, x, T);
-	linear(m, 0, KV_OUT, KV_N_ROLES, last, T, r->logits);
-	free(last);
-	free(x);
-	free(embed);
+	*r = (struct naive){ .T = T };
+	embed(m, tokens, T, x);
+	run(r, m, x, position, mask);
+}
+
+void
+naive_run_lookahead(
+    struct naive *r, const struct kv_model *m, const int32_t *tokens, size_t T, const struct kv_lookahead *lookahead)
+{
+	size_t n = lookahead->shape.n, d = m->cfg.d;
+	double *x = zeros((T + n) * d);
+
+	*r = (struct naive){ .T = T + n, .lookahead = lookahead };
+	embed(m, tokens, T, x);
+	for (size_t i = 0; i < n * d; i++)
+		x[T * d + i] = (double)lookahead->p[i];
+	run(r, m, x, NULL, NULL);
 }
 
 void

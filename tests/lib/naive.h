@@ -5,6 +5,7 @@
 #ifndef NAIVE_H
 #define NAIVE_H
 
+#include "lib/model/lookahead.h"
 #include "lib/model/model.h"
 
 /* Entries that queries in row `from` and later do not see, as if they had been removed from the cache. */
@@ -17,6 +18,7 @@ struct naive_mask {
 /* Everything a run produced; owned arrays. */
 struct naive {
 	size_t T;
+	const struct kv_lookahead *lookahead; /* of the last shape.n rows; NULL: none.  Borrowed */
 	double *logits; /* [T][vocab] */
 	double *q;      /* [L][Hq][T][D] after rotation, half-split order */
 	double *k;      /* [L][Hkv][T][D] after rotation, half-split order */
@@ -27,6 +29,9 @@ struct naive {
  * Weights may be of any plain type.  Aborts when there is no memory; naive_fini() frees. */
 void naive_run(struct naive *r, const struct kv_model *m, const int32_t *tokens, size_t T, const size_t *position,
     const struct naive_mask *mask);
+/* The same for a prompt of T tokens with a module's rows behind it: T + n rows. */
+void naive_run_lookahead(
+    struct naive *r, const struct kv_model *m, const int32_t *tokens, size_t T, const struct kv_lookahead *lookahead);
 void naive_fini(struct naive *r);
 
 #endif

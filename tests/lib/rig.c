@@ -88,11 +88,11 @@ take_layer(void *ctx, const struct kv_layer_view *view, struct kv_err *e)
 	return KV_OK;
 }
 
-void
-rig_prefill_behind(struct rig *r, struct rig_prompt *p, size_t T, size_t n, uint64_t seed)
+static void
+prefill(struct rig *r, struct rig_prompt *p, size_t T, const struct kv_adapters *a, size_t n, uint64_t seed)
 {
 	const struct kv_config *c = &r->m.cfg;
-	struct kv_prefill_input in = { .T = T, .n_behind = n };
+	struct kv_prefill_input in = { .T = T, .n_behind = a != NULL ? 0 : n, .lookahead = a };
 	struct taking t = { r, p };
 	struct kv_err e = { 0 };
 
@@ -108,6 +108,19 @@ rig_prefill_behind(struct rig *r, struct rig_prompt *p, size_t T, size_t n, uint
 	in.tokens = p->tokens;
 	in.behind = p->tokens + T;
 	must(kv_prefill(r->x, &in, take_layer, &t, p->logits, &e), &e);
+}
+
+void
+rig_prefill_behind(struct rig *r, struct rig_prompt *p, size_t T, size_t n, uint64_t seed)
+{
+	prefill(r, p, T, NULL, n, seed);
+}
+
+void
+rig_prefill_lookahead(
+    struct rig *r, struct rig_prompt *p, size_t T, const struct kv_adapters *a, size_t n, uint64_t seed)
+{
+	prefill(r, p, T, a, n, seed);
 }
 
 void

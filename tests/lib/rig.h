@@ -34,6 +34,9 @@ void rig_tokens(const struct rig *r, int32_t *tokens, size_t T, uint64_t seed);
 void rig_prefill(struct rig *r, struct rig_prompt *p, size_t T, uint64_t seed);
 /* The same with n more of these tokens behind the prompt. */
 void rig_prefill_behind(struct rig *r, struct rig_prompt *p, size_t T, size_t n, uint64_t seed);
+/* The same with a module's rows behind the prompt. */
+void rig_prefill_lookahead(
+    struct rig *r, struct rig_prompt *p, size_t T, const struct kv_adapters *a, size_t n, uint64_t seed);
 void rig_prompt_fini(struct rig_prompt *p);
 
 /* A cache of H heads that holds the entries of p for which keep is true ([L][H][T], NULL: all), in the given type, next

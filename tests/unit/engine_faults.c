@@ -147,22 +147,34 @@ look(void *ctx, const struct kv_layer_view *view, struct kv_err *e)
 	return kv_device_get_rows(ctx, x, KVK_F32, view->k, 2, view->stride, view->n, 8, e);
 }
 
-/* A prompt with rows behind it, a response, and a turn on a cache of four heads. */
+/* A prompt with rows behind it, one with lookahead tokens, a response, and a turn on a cache of four heads. */
 static int
 work(const struct kv_model *m, struct kv_device *d, float *logits, struct kv_err *e)
 {
 	static const int32_t tokens[T + BEHIND] = { 1, 2, 3, 4, 5, 6, 7 };
 	static const size_t offset[] = { 0, 2, 3, 3, 5 };
+	static const struct kv_lookahead_shape shape = { BEHIND, 2, 4, KV_LOOKAHEAD_ALL };
 	const struct kv_prefill_input in = { tokens, T, tokens + T, BEHIND, NULL };
+	struct kv_prefill_input ahead = { .tokens = tokens, .T = T };
 	const struct kv_respond respond = { .tokens = tokens, .T = T, .type = KVK_F16, .most = 2 };
 	float kv[5 * 8] = { 0.5f };
 	struct kv_engine *x = NULL;
+	struct kv_lookahead *module = NULL;
+	struct kv_adapters *adapters = NULL;
+	double sigma;
 	struct kv_cache *c = NULL;
 	struct kv_ids ids = { 0 };
 	enum kv_stop why;
 	int rc;
 
 	if ((rc = kv_engine_new(&x, m, d, e)) < 0 || (rc = kv_prefill(x, &in, look, d, logits, e)) < 0 ||
+	    (rc = kv_embedding_sigma(x, &sigma, e)) < 0 || (rc = kv_lookahead_new(&module, &m->cfg, &shape, e)) < 0)
+		goto done;
+	kv_lookahead_init(module, 1, sigma);
+	if ((rc = kv_adapters_new(&adapters, x, module, e)) < 0)
+		goto done;
+	ahead.lookahead = adapters;
+	if ((rc = kv_prefill(x, &ahead, look, d, logits, e)) < 0 ||
 	    (rc = kv_respond(x, &respond, &ids, &why, e)) < 0 || (rc = kv_cache_new(&c, x, KVK_F32, 4, e)) < 0 ||
 	    (rc = kv_cache_set(c, 1, 4, kv, kv, offset, e)) < 0)
 		goto done;
@@ -171,6 +183,8 @@ work(const struct kv_model *m, struct kv_device *d, float *logits, struct kv_err
 done:
 	kv_ids_fini(&ids);
 	kv_cache_free(c);
+	kv_adapters_free(adapters);
+	kv_lookahead_free(module);
 	kv_engine_free(x);
 	return rc;
 }
