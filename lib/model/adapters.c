@@ -9,8 +9,7 @@
 
 #define SIGMA_ROWS ((size_t)1024) /* rows of the embedding table at a time */
 
-/* A and B stay as they are: they are small, and read by the few rows
- * behind a prompt. */
+/* A and B stay as they are: they are small, and read by the few rows behind a prompt. */
 static int
 open_pair(struct kv_adapters *a, size_t layer, enum kv_role role, float *scaled, struct kv_err *e)
 {
