@@ -1,114 +1,106 @@
 /* SPDX-License-Identifier: MIT
  * The attention-score family: softmax rows over the visible keys, reduced to one number per key.
  *
- * One query head at a time on each thread, some query rows at a time.  Logits, sums and column totals are in double
- * precision: with keys of a large common part (biases) logits reach hundreds, where single precision alone would use up
- * the bound of the contract. */
+ * A tile of query rows of some KV heads at a time, in two steps.  First every block of keys is softened by itself for all
+ * rows of the heads that share it; then, head by head, blocks are weighted by their share of a row's whole sum, and rows
+ * join their columns.  Columns are added up over GROUP rows in single, beyond that in double precision. */
 #include "kernels/cpu/cpu.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cpu/vec.h"
+#include "kernels/cpu/exp2.h"
+#include "kernels/cpu/score_block.h"
 
-#define BLOCK     64                 /* keys */
-#define ROWS      32                 /* query rows that share a block of keys, at most */
-#define ROWS_MIN  4                  /* and at least, when MAX_BYTES asks for fewer; the result does not depend on it */
-#define MAX_BYTES ((size_t)64 << 20) /* of logits, over all threads */
+#define KEYS      CPU_BLOCK_KEYS
+#define GROUP     8                  /* query rows, a vector of them; tiles are cut between groups, so that results do not depend on them */
+#define ROWS      32                 /* query rows of a head in a tile, at most, and GROUP at least */
+#define MAX_BYTES ((size_t)16 << 20) /* of a tile's probabilities: rows, then KV heads, give way */
 
-/* One thread's memory; all = T + n_behind, padded to whole blocks. */
-struct work {
-	size_t rows;   /* ROWS_MIN .. ROWS */
-	double *logit; /* [rows][all] */
-	float *p;      /* [all] */
-	double *total; /* [n] */
-	double *other; /* [n], sums of squares; for the variance only */
-	double *q;     /* [rows][D] */
-	double *kt;    /* [D][BLOCK] */
-	float *raw;    /* [BLOCK][D], keys or queries */
+/* rows: of the tile.  stride: rows of a head in ref and sum, a multiple of eight. */
+struct tile {
+	const struct kvk_scores *j;
+	size_t blocks;      /* of all keys */
+	size_t g, kv_heads; /* KV heads g .. g + kv_heads - 1 */
+	size_t i, rows;
+	size_t end;         /* blocks that some row sees */
+	size_t room, stride; /* rows of a whole tile, and the same in ref and sum: a multiple of eight */
+	float *row;         /* [rows][D], of one head */
+	float *q;           /* [kv_heads] times struct cpu_block_queries.q */
+	size_t q_stride;    /* of one KV head */
+	float *norm;        /* [kv_heads * G][rows] */
+	size_t *sees;       /* [rows] keys */
+	float *p;           /* [kv_heads][blocks][G * room][KEYS] */
+	float *ref, *sum;   /* [kv_heads][blocks][G * stride]; then the blocks' weights */
+	size_t columns;     /* n in whole blocks */
+	double *total;      /* [Hq][columns] */
+	double *other;      /* [Hq][columns], sums of squares; for the variance only */
+	float *s;
+	char *work;
+	size_t work_stride;
 };
 
 static size_t
-padded(const struct kvk_scores *j)
+group_size(const struct kvk_scores *j)
 {
-	return (j->T + j->n_behind + BLOCK - 1) / BLOCK * BLOCK;
+	return j->Hq / j->Hkv;
 }
 
+/* Probabilities of one KV head. */
 static size_t
-rows_together(const struct kvk_scores *j, size_t threads)
+p_bytes(const struct kvk_scores *j, size_t blocks, size_t rows)
 {
-	const size_t busy = threads < j->Hq ? threads : j->Hq + 1;
-	const size_t rows = MAX_BYTES / busy / ((padded(j) + 1) * sizeof(double));
-
-	return rows < ROWS_MIN ? ROWS_MIN : rows > ROWS ? ROWS : rows;
+	return group_size(j) * rows * blocks * KEYS * sizeof(float);
 }
 
-static size_t
-work_bytes(const struct kvk_scores *j, size_t rows)
-{
-	const size_t all = padded(j);
-
-	return cpu_room(rows * all, 8) + cpu_room(all, 4) + 2 * cpu_room(j->n, 8) + cpu_room(rows * j->D, 8) +
-	       cpu_room(BLOCK * j->D, 8) + cpu_room(BLOCK * j->D, 4);
-}
-
-static struct work
-work_at(const struct kvk_scores *j, size_t rows, char *at)
-{
-	const size_t all = padded(j);
-	struct work w = { .rows = rows };
-
-	w.logit = cpu_take_f64(&at, rows * all);
-	w.p = cpu_take_f32(&at, all);
-	w.total = cpu_take_f64(&at, j->n);
-	w.other = cpu_take_f64(&at, j->n);
-	w.q = cpu_take_f64(&at, rows * j->D);
-	w.kt = cpu_take_f64(&at, BLOCK * j->D);
-	w.raw = cpu_take_f32(&at, BLOCK * j->D);
-	return w;
-}
-
-/* Keys b .. b + BLOCK - 1 of KV head g, transposed; zeros where there are none. */
 static void
-load_keys(const struct kvk_scores *j, size_t g, size_t b, const struct work *w)
+plan(struct tile *t)
 {
-	const size_t D = j->D, size = D * kvk_types[j->k_type].bytes, all = j->T + j->n_behind;
-	const size_t end = all - b < BLOCK ? all : b + BLOCK, kb = end - b;
-	const size_t here = b >= j->T ? 0 : (end < j->T ? end : j->T) - b; /* of the block, in k itself */
-	const uint8_t *k = j->k, *behind = j->k_behind;
+	const struct kvk_scores *j = t->j;
+	size_t one;
 
-	if (here > 0)
-		cpu_expand[j->k_type](k + (g * j->T + b) * size, w->raw, here * D);
-	if (here < kb)
-		cpu_expand[j->k_type](
-		    behind + (g * j->n_behind + b + here - j->T) * size, w->raw + here * D, (kb - here) * D);
-	memset(w->raw + kb * D, 0, (BLOCK - kb) * D * sizeof(float));
-	for (size_t d0 = 0; d0 < D; d0 += 8)
-		for (size_t i = 0; i < BLOCK; i++)
-			for (size_t d = d0; d < d0 + 8 && d < D; d++)
-				w->kt[d * BLOCK + i] = (double)w->raw[i * D + d];
+	t->blocks = (j->T + j->n_behind + KEYS - 1) / KEYS;
+	t->columns = (j->n + KEYS - 1) / KEYS * KEYS;
+	t->room = j->n_q < ROWS ? j->n_q : ROWS;
+	while (t->room > GROUP && p_bytes(j, t->blocks, t->room) > MAX_BYTES)
+		t->room = (t->room - 1) / GROUP * GROUP;
+	t->q_stride = cpu_strips(group_size(j) * t->room) * CPU_STRIP_ROWS * j->D;
+	t->stride = (t->room + 7) / 8 * 8;
+	one = p_bytes(j, t->blocks, t->room);
+	t->kv_heads = one > 0 && MAX_BYTES / one < j->Hkv ? MAX_BYTES / one : j->Hkv;
+	if (t->kv_heads == 0)
+		t->kv_heads = 1;
 }
 
-/* p [vis] = softmax(scale * logit); returns 1 / denominator, by which p is still to be multiplied. */
-static double
-soften(const double *logit, size_t vis, double scale, float *p)
+/* All of the memory in one piece: what the tile shares, then one part for every thread. */
+static int
+take_memory(struct tile *t, struct kvk_dev *dev)
 {
-	double max = -INFINITY, sum = 0;
+	const struct kvk_scores *j = t->j;
+	const size_t heads = t->kv_heads * group_size(j), meta = heads * t->blocks * t->stride;
+	const size_t threads = (size_t)dev->threads, columns = j->Hq * t->columns;
+	const size_t row = t->room * j->D, q = t->kv_heads * t->q_stride, p = heads * t->blocks * t->room * KEYS;
+	size_t bytes, unused;
+	char *at;
 
-	for (size_t i = 0; i < vis; i++)
-		max = logit[i] > max ? logit[i] : max;
-	for (size_t i = 0; i < vis; i++)
-		p[i] = (float)((logit[i] - max) * scale);
-	for (size_t i = vis; i % 8 != 0; i++)
-		p[i] = -INFINITY;
-	for (size_t i = 0; i < vis; i += 8) {
-		f32x8 x = *(f32x8_mem *)(p + i);
-
-		vec_exp(&x);
-		*(f32x8_mem *)(p + i) = x;
-		sum += (double)vec_sum(&x);
-	}
-	return 1 / sum;
+	t->work_stride = cpu_block_bytes(j->D);
+	bytes = cpu_room(row, 4) + cpu_room(q, 4) + cpu_room(heads * t->room, 4) + cpu_room(t->room, sizeof(size_t)) + cpu_room(p, 4) +
+	    2 * cpu_room(meta, 4) + 2 * cpu_room(columns, 8) + threads * t->work_stride;
+	if ((at = cpu_scratch(dev, 1, bytes, &unused)) == NULL)
+		return CPU_EMEM;
+	t->row = cpu_take_f32(&at, row);
+	t->q = cpu_take_f32(&at, q);
+	t->norm = cpu_take_f32(&at, heads * t->room);
+	t->sees = (size_t *)(void *)at;
+	at += cpu_room(t->room, sizeof(size_t));
+	t->p = cpu_take_f32(&at, p);
+	t->ref = cpu_take_f32(&at, meta);
+	t->sum = cpu_take_f32(&at, meta);
+	t->total = cpu_take_f64(&at, columns);
+	t->other = cpu_take_f64(&at, columns);
+	t->work = at;
+	return 0;
 }
 
 /* Keys that query row i sees. */
@@ -122,120 +114,239 @@ visible(const struct kvk_scores *j, size_t i)
 	return (size_t)j->q_pos[i] + 1 < all ? (size_t)j->q_pos[i] + 1 : all;
 }
 
-/* p [n], each to be multiplied by weight, joins the columns. */
 static void
-add_row(const struct kvk_scores *j, const float *p, size_t vis, double weight, const struct work *w)
+load_queries(struct tile *t)
 {
-	const size_t n = vis < j->n ? vis : j->n;
-	double *total = w->total;
+	const struct kvk_scores *j = t->j;
+	const size_t D = j->D, G = group_size(j), size = D * kvk_types[j->q_type].bytes;
+	size_t last = 0;
 
-	switch (j->rows) {
-	case KVK_MEAN:
-	case KVK_SUM:
-		for (size_t i = 0; i < n; i++)
-			total[i] += (double)p[i] * weight;
-		break;
-	case KVK_MAX:
-		for (size_t i = 0; i < n; i++) {
-			const double x = (double)p[i] * weight;
+	memset(t->q, 0, t->kv_heads * t->q_stride * sizeof *t->q);
+	for (size_t h = 0; h < t->kv_heads * G; h++) {
+		const uint8_t *from = (const uint8_t *)j->q + ((t->g * G + h) * j->n_q + t->i) * size;
 
-			total[i] = x <= total[i] ? total[i] : x; /* a NaN stays */
-		}
-		break;
-	case KVK_VAR:
-		for (size_t i = 0; i < n; i++) {
-			const double x = (double)p[i] * weight;
+		cpu_expand[j->q_type](from, t->row, t->rows * D);
+		cpu_strips_fill(t->row, t->rows, D, h % G * t->rows, t->q + h / G * t->q_stride);
+		for (size_t i = 0; i < t->rows; i++)
+			t->norm[h * t->rows + i] = (float)sqrt(cpu_sum_squares(t->row + i * D, D));
+	}
+	for (size_t i = 0; i < t->rows; i++) {
+		t->sees[i] = visible(j, t->i + i);
+		last = t->sees[i] > last ? t->sees[i] : last;
+	}
+	t->end = (last + KEYS - 1) / KEYS;
+}
 
-			total[i] += x;
-			w->other[i] += x * x;
-		}
-		break;
-	case KVK_ENTROPY:
-		for (size_t i = 0; i < n; i++) {
-			const double x = (double)p[i] * weight;
+/* Keys b .. b + KEYS - 1 of KV head g; zeros where there are none. */
+static void
+load_keys(const struct kvk_scores *j, size_t g, size_t b, float *raw)
+{
+	const size_t D = j->D, size = D * kvk_types[j->k_type].bytes, all = j->T + j->n_behind;
+	const size_t end = all - b < KEYS ? all : b + KEYS, kb = end - b;
+	const size_t here = b >= j->T ? 0 : (end < j->T ? end : j->T) - b; /* of the block, in k itself */
+	const uint8_t *k = j->k, *behind = j->k_behind;
 
-			total[i] -= x * log(x + 1e-10);
-		}
-		break;
+	if (here > 0)
+		cpu_expand[j->k_type](k + (g * j->T + b) * size, raw, here * D);
+	if (here < kb)
+		cpu_expand[j->k_type](behind + (g * j->n_behind + b + here - j->T) * size, raw + here * D, (kb - here) * D);
+	memset(raw + kb * D, 0, (KEYS - kb) * D * sizeof(float));
+}
+
+/* Items: the blocks that are seen, KV head after KV head. */
+static void
+soften_blocks(void *ctx, size_t from, size_t to, size_t worker)
+{
+	const struct tile *t = ctx;
+	const struct kvk_scores *j = t->j;
+	const size_t G = group_size(j);
+	const struct cpu_block_work w = cpu_block_work_at(t->work + worker * t->work_stride, j->D);
+
+	for (size_t u = from; u < to; u++) {
+		const size_t g = u / t->end, b = u % t->end, block = g * t->blocks + b;
+		const struct cpu_block_queries x = { .q = t->q + g * t->q_stride,
+			.norm = t->norm + g * G * t->rows,
+			.sees = t->sees,
+			.heads = G,
+			.rows = t->rows,
+			.D = j->D,
+			.scale = j->scale };
+
+		load_keys(j, t->g + g, b * KEYS, w.raw);
+		cpu_block_soften(&x, b * KEYS, &w, t->p + block * G * t->room * KEYS, t->ref + block * G * t->stride,
+		    t->sum + block * G * t->stride, t->stride);
 	}
 }
 
-/* A column's total over n rows as the number that is asked for. */
-static double
-column(const struct kvk_scores *j, const struct work *w, size_t i)
+/* Eight rows: ref [b] becomes the block's share against the highest block, sum [b] what its probabilities are to be
+ * multiplied by.  step: from block to block. */
+static void
+weigh_eight(float *ref, float *sum, size_t blocks, size_t step)
 {
-	const double n = (double)j->n_q, total = w->total[i];
+	f32x8 top = VEC_ALL(-FLT_MAX), factor;
+	double all[GROUP] = { 0 };
+
+	for (size_t b = 0; b < blocks; b++) {
+		const f32x8 x = *(f32x8_mem *)(ref + b * step);
+
+		vec_max(&top, &x);
+	}
+	for (size_t b = 0; b < blocks; b++) {
+		f32x8 x = *(f32x8_mem *)(ref + b * step) - top, y;
+
+		vec_exp2(&x);
+		*(f32x8_mem *)(ref + b * step) = x;
+		y = x * *(f32x8_mem *)(sum + b * step);
+		for (int i = 0; i < GROUP; i++)
+			all[i] += (double)y[i];
+	}
+	for (int i = 0; i < GROUP; i++)
+		factor[i] = all[i] != 0 ? (float)(1 / all[i]) : 0;
+	for (size_t b = 0; b < blocks; b++)
+		*(f32x8_mem *)(sum + b * step) = *(f32x8_mem *)(ref + b * step) * factor;
+}
+
+/* The columns of a block, n rows of at most GROUP, weighted. */
+static inline void
+add_group(const float *p, const float *weight, size_t n, double *total)
+{
+	for (size_t i = 0; i < KEYS; i += 32) {
+		f32x8 y[4] = { 0 };
+
+		for (size_t r = 0; r < n; r++) {
+			const f32x8 w = VEC_ALL(weight[r]);
+
+			for (size_t v = 0; v < 4; v++)
+				vec_madd(&y[v], (const f32x8 *)(const void *)(p + r * KEYS + i + 8 * v), &w);
+		}
+		for (size_t v = 0; v < 4; v++)
+			for (size_t l = 0; l < 8; l++)
+				total[i + 8 * v + l] += (double)y[v][l];
+	}
+}
+
+/* 1 / the sum of a whole row, from its probabilities, in double precision: -x ln x is small where x is nearly 1, and so is
+ * the variance of like numbers.  p, share: of the first block. */
+static double
+exact_factor(const float *p, size_t p_step, const float *share, size_t step, size_t blocks)
+{
+	double all = 0;
+
+	for (size_t b = 0; b < blocks; b++) {
+		double sum = 0;
+
+		for (size_t i = 0; i < KEYS; i++)
+			sum += (double)p[b * p_step + i];
+		all += sum * (double)share[b * step];
+	}
+	return all != 0 ? 1 / all : 0;
+}
+
+/* One row and block by one of the other reductions. */
+static void
+add_row(enum kvk_reduce how, const float *p, double weight, double *total, double *other)
+{
+	for (size_t i = 0; i < KEYS; i++) {
+		const double x = (double)p[i] * weight;
+
+		if (how == KVK_MAX)
+			total[i] = x <= total[i] ? total[i] : x; /* a NaN stays */
+		else if (how == KVK_ENTROPY)
+			total[i] -= x * log(x + 1e-10);
+		else {
+			total[i] += x;
+			other[i] += x * x;
+		}
+	}
+}
+
+/* A column's total over n_q rows as the number that is asked for. */
+static double
+column(const struct kvk_scores *j, double total, double squares)
+{
+	const double n = (double)j->n_q;
 	double var;
 
 	if (j->rows == KVK_MEAN)
 		return j->n_q > 0 ? total * (1.0 / n) : total;
 	if (j->rows != KVK_VAR)
 		return total;
-	var = j->n_q > 1 ? (w->other[i] - total * total / n) / (n - 1) : 0;
+	var = j->n_q > 1 ? (squares - total * total / n) / (n - 1) : 0;
 	return var < 0 ? 0 : var;
 }
 
-/* Rows i0 .. i0 + rows - 1 of head h, added to w->total. */
+/* Means and sums. */
 static void
-add_rows(const struct kvk_scores *j, size_t h, size_t i0, size_t rows, const struct work *w)
+sum_columns(const struct tile *t, const float *p, float *share, float *sum, double *total)
 {
-	const size_t D = j->D, all = padded(j), g = h / (j->Hq / j->Hkv), size = D * kvk_types[j->q_type].bytes;
-	size_t end = 0;
+	const size_t G = group_size(t->j), step = G * t->stride, p_step = G * t->room * KEYS;
 
-	for (size_t i = i0; i < i0 + rows; i++)
-		end = visible(j, i) > end ? visible(j, i) : end;
-	cpu_expand[j->q_type]((const uint8_t *)j->q + (h * j->n_q + i0) * size, w->raw, rows * D);
-	for (size_t i = 0; i < rows * D; i++)
-		w->q[i] = (double)w->raw[i];
-	for (size_t b = 0; b < end; b += BLOCK) {
-		load_keys(j, g, b, w);
-		cpu_product_f64(w->q, D, w->kt, BLOCK, rows, D, BLOCK, w->logit + b, all);
+	for (size_t r = 0; r < t->rows; r += GROUP)
+		weigh_eight(share + r, sum + r, t->end, step);
+	for (size_t b = 0; b < t->end && b * KEYS < t->columns; b++)
+		for (size_t r = 0; r < t->rows; r += GROUP)
+			add_group(p + b * p_step + r * KEYS, sum + b * step + r,
+			    t->rows - r < GROUP ? t->rows - r : GROUP, total + b * KEYS);
+}
+
+static void
+reduce_columns(const struct tile *t, const float *p, float *share, float *sum, double *total, double *other)
+{
+	const size_t G = group_size(t->j), step = G * t->stride, p_step = G * t->room * KEYS;
+
+	for (size_t r = 0; r < t->rows; r += GROUP)
+		weigh_eight(share + r, sum + r, t->end, step);
+	for (size_t r = 0; r < t->rows; r++) {
+		const double factor = exact_factor(p + r * KEYS, p_step, share + r, step, t->end);
+
+		for (size_t b = 0; b < t->end && b * KEYS < t->columns; b++)
+			add_row(t->j->rows, p + b * p_step + r * KEYS, (double)share[b * step + r] * factor,
+			    total + b * KEYS, other + b * KEYS);
 	}
-	for (size_t i = 0; i < rows; i++) {
-		const size_t vis = visible(j, i0 + i);
+}
 
-		if (vis > 0)
-			add_row(j, w->p, vis, soften(w->logit + i * all, vis, (double)j->scale, w->p), w);
+/* Items: query heads of the tile. */
+static void
+add_columns(void *ctx, size_t from, size_t to, size_t worker)
+{
+	const struct tile *t = ctx;
+	const struct kvk_scores *j = t->j;
+	const size_t G = group_size(j);
+
+	(void)worker;
+	for (size_t h = from; h < to; h++) {
+		const size_t first = h / G * t->blocks * G, at = first * t->stride + h % G * t->stride;
+		const size_t column = (t->g * G + h) * t->columns;
+		const float *p = t->p + (first * t->room + h % G * t->rows) * KEYS;
+
+		if (j->rows == KVK_MEAN || j->rows == KVK_SUM)
+			sum_columns(t, p, t->ref + at, t->sum + at, t->total + column);
+		else
+			reduce_columns(t, p, t->ref + at, t->sum + at, t->total + column, t->other + column);
 	}
 }
 
+/* Items: query heads. */
 static void
-score_head(const struct kvk_scores *j, size_t h, const struct work *w, float *s)
+finish(void *ctx, size_t from, size_t to, size_t worker)
 {
-	for (size_t i = 0; i < j->n; i++)
-		w->total[i] = w->other[i] = 0;
-	for (size_t i0 = 0; i0 < j->n_q; i0 += w->rows)
-		add_rows(j, h, i0, j->n_q - i0 < w->rows ? j->n_q - i0 : w->rows, w);
-	for (size_t i = 0; i < j->n; i++)
-		s[i] = (float)column(j, w, i);
-	for (size_t i = 0; i < j->n && j->rows == KVK_VAR && j->mean != NULL; i++)
-		j->mean[h * j->n + i] = (float)(j->n_q > 0 ? w->total[i] * (1.0 / (double)j->n_q) : 0);
+	const struct tile *t = ctx;
+	const struct kvk_scores *j = t->j;
+
+	(void)worker;
+	for (size_t h = from; h < to; h++) {
+		const double *total = t->total + h * t->columns, *other = t->other + h * t->columns;
+
+		for (size_t i = 0; i < j->n; i++)
+			t->s[h * j->n + i] = (float)column(j, total[i], other[i]);
+		for (size_t i = 0; i < j->n && j->rows == KVK_VAR && j->mean != NULL; i++)
+			j->mean[h * j->n + i] = (float)(j->n_q > 0 ? total[i] * (1.0 / (double)j->n_q) : 0);
+	}
 }
 
-struct job {
-	const struct kvk_scores *j;
-	size_t rows;
-	float *s;
-	char *scratch;
-	size_t stride;
-};
-
-static void
-heads(void *ctx, size_t from, size_t to, size_t worker)
+static int
+check(struct kvk_dev *dev, const struct kvk_scores *j)
 {
-	const struct job *p = ctx;
-	const struct work w = work_at(p->j, p->rows, p->scratch + worker * p->stride);
-
-	for (size_t h = from; h < to; h++)
-		score_head(p->j, h, &w, p->s + h * p->j->n);
-}
-
-int
-cpu_scores(struct kvk_dev *dev, const struct kvk_scores *j, float *s)
-{
-	const size_t threads = (size_t)dev->threads, rows = rows_together(j, threads);
-	struct job p = { j, rows, s, NULL, 0 };
-
 	if (!cpu_is_float(j->q_type) || !cpu_is_float(j->k_type))
 		return cpu_fail(dev, CPU_ETYPE, "scores: queries and keys are f32, f16 or bf16");
 	if (j->Hkv == 0 || j->Hq % j->Hkv != 0)
@@ -244,8 +355,34 @@ cpu_scores(struct kvk_dev *dev, const struct kvk_scores *j, float *s)
 		return cpu_fail(dev, CPU_ESHAPE, "scores: no reduction %d", (int)j->rows);
 	if (j->n > j->T)
 		return cpu_fail(dev, CPU_ESHAPE, "scores: %zu columns of %zu keys", j->n, j->T);
-	if ((p.scratch = cpu_scratch(dev, threads, work_bytes(j, rows), &p.stride)) == NULL)
-		return CPU_EMEM;
-	cpu_run(dev, j->Hq, 1, heads, &p);
+	return 0;
+}
+
+int
+cpu_scores(struct kvk_dev *dev, const struct kvk_scores *j, float *s)
+{
+	struct tile t = { .j = j, .s = s };
+	size_t together;
+	int rc;
+
+	if ((rc = check(dev, j)) != 0)
+		return rc;
+	plan(&t);
+	if ((rc = take_memory(&t, dev)) != 0)
+		return rc;
+	memset(t.total, 0, j->Hq * t.columns * sizeof *t.total);
+	if (j->rows == KVK_VAR)
+		memset(t.other, 0, j->Hq * t.columns * sizeof *t.other);
+	together = t.kv_heads;
+	for (t.g = 0; t.g < j->Hkv; t.g += together) {
+		t.kv_heads = j->Hkv - t.g < together ? j->Hkv - t.g : together;
+		for (t.i = 0; t.i < j->n_q; t.i += t.rows) {
+			t.rows = j->n_q - t.i < t.room ? j->n_q - t.i : t.room;
+			load_queries(&t);
+			cpu_run(dev, t.kv_heads * t.end, 4, soften_blocks, &t);
+			cpu_run(dev, t.kv_heads * group_size(j), 1, add_columns, &t);
+		}
+	}
+	cpu_run(dev, j->Hq, 4, finish, &t);
 	return 0;
 }
