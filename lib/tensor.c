@@ -169,12 +169,17 @@ kv_type_bytes(enum kvk_type type, size_t n, size_t *bytes)
 float
 kv_f16_to_f32(uint16_t h)
 {
-	unsigned exponent = (h >> 10) & 31, fraction = h & 1023;
-	double sign = h & 0x8000 ? -1.0 : 1.0;
+	const uint32_t exponent = (h >> 10) & 31, fraction = h & 1023, sign = (uint32_t)(h & 0x8000) << 16;
+	uint32_t bits;
+	float f;
 
 	if (exponent == 31)
-		return fraction ? NAN : (float)(sign * INFINITY);
-	return (float)(sign * (exponent ? ldexp(1024 + fraction, (int)exponent - 25) : ldexp(fraction, -24)));
+		return fraction ? NAN : (h & 0x8000 ? -INFINITY : INFINITY);
+	if (exponent == 0)
+		return (float)fraction * (h & 0x8000 ? -0x1p-24f : 0x1p-24f);
+	bits = sign | (exponent + 112) << 23 | fraction << 13; /* biases 15 and 127 */
+	memcpy(&f, &bits, sizeof f);
+	return f;
 }
 
 float

@@ -60,6 +60,18 @@ setup() {
 	done
 }
 
+@test "beside a response: two runs, one stream" {
+	make_module --trained "$KV_MODEL" m.safetensors
+	kv-prefill --tokens "$prompt" --response tokens:41,6,233 -o response.kv
+	kv-prefill --tokens "$prompt" --lookahead m.safetensors -o whole.kv
+	kv-prefill --tokens "$prompt" --lookahead m.safetensors --only q.lookahead,k.lookahead -o lookahead.kv
+	kv-score lookahead response.kv lookahead.kv -o a.kv
+	kv-score lookahead whole.kv -o b.kv
+	kv-score truth --only score response.kv -o truth.kv
+	cmp <(tensor score 1 a.kv) <(tensor score 1 b.kv)
+	kv-stat --quantity recall -k 3 a.kv truth.kv | grep -c '^recall'
+}
+
 @test "several prompts in a run, as each alone; one thread and two" {
 	make_module --trained --type f16 "$KV_MODEL" m.safetensors
 	kv-prefill --tokens "$prompt" --tokens 5,6,7 --tokens 9 --lookahead m.safetensors --threads 1 -o all.kv
