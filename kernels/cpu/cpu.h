@@ -84,6 +84,9 @@ void cpu_norm_back(const float *x, const float *w, float eps, const float *dy, s
 #define CPU_PRODUCT_STEP 8
 void cpu_product(const float *a, size_t lda, const float *b, size_t ldb, size_t n, size_t K, size_t N, float *c,
     size_t ldc, bool add);
+/* The same where b is F32, F16 or BF16: narrow ones are widened on their way, which suits few rows. */
+void cpu_product_typed(const float *a, size_t lda, const void *b, enum kvk_type type, size_t ldb, size_t n, size_t K,
+    size_t N, float *c, size_t ldc, bool add);
 void cpu_product_f64(
     const double *a, size_t lda, const double *b, size_t ldb, size_t n, size_t K, size_t N, double *c, size_t ldc);
 

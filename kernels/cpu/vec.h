@@ -46,9 +46,27 @@ vec_madd_f64(f64x4 *acc, const f64x4 *a, const f64x4 *b)
 static inline void
 vec_max(f32x8 *acc, const f32x8 *x)
 {
+#if defined(__FMA__) && defined(__AVX__)
+	*acc = (f32x8)_mm256_max_ps((__m256)*x, (__m256)*acc);
+#else
 	i32x8 more = *x > *acc;
 
 	*acc = (f32x8)(((i32x8)*x & more) | ((i32x8)*acc & ~more));
+#endif
+}
+
+/* x within low .. high; NaN stays NaN. */
+static inline void
+vec_clamp(f32x8 *x, float low, float high)
+{
+#if defined(__FMA__) && defined(__AVX__)
+	*x = (f32x8)_mm256_min_ps(_mm256_set1_ps(high), _mm256_max_ps(_mm256_set1_ps(low), (__m256)*x));
+#else
+	const f32x8 l = VEC_ALL(low), h = VEC_ALL(high);
+	const i32x8 under = *x < l, over = *x > h;
+
+	*x = (f32x8)(((i32x8)h & over) | ((i32x8)l & under) | ((i32x8)*x & ~(over | under)));
+#endif
 }
 
 /* Sum of the eight lanes, always in the same order. */
@@ -78,15 +96,18 @@ static inline void
 vec_exp(f32x8 *x)
 {
 	const float to_int = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer, found in the low bits */
-	const f32x8 low = VEC_ALL(-87.33f), high = VEC_ALL(88.0f);
+	const f32x8 ln2_high = VEC_ALL(-0.693359375f), ln2_low = VEC_ALL(2.12194440e-4f); /* minus ln 2, nine bits first */
 	const float taylor[7] = { 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1, 1 };
-	const i32x8 under = *x < low, over = *x > high;
-	f32x8 t = (f32x8)(((i32x8)high & over) | ((i32x8)low & under) | ((i32x8)*x & ~(over | under)));
-	f32x8 n = t * 1.44269504f + to_int, p = VEC_ALL(1.0f / 5040);
-	const u32x8 bits = (u32x8)n << 23;
+	const i32x8 under = *x < -87.33f;
+	f32x8 t = *x, n, p = VEC_ALL(1.0f / 5040);
+	u32x8 bits;
 
+	vec_clamp(&t, -87.33f, 88.0f);
+	n = t * 1.44269504f + to_int;
+	bits = (u32x8)n << 23;
 	n -= to_int;
-	t = (t - n * 0.693359375f) - n * -2.12194440e-4f; /* ln 2 in two parts, the first of nine bits */
+	vec_madd(&t, &n, &ln2_high);
+	vec_madd(&t, &n, &ln2_low);
 	for (int i = 0; i < 7; i++) {
 		f32x8 c = VEC_ALL(taylor[i]);
 
