@@ -183,6 +183,12 @@ numbers(struct kv_student *s, struct kv_err *e)
 }
 
 int
+kv_student_ready(struct kv_device *d, struct kv_err *e)
+{
+	return kv_device_ready(d, OPS, e);
+}
+
+int
 kv_student_new(struct kv_student **out, struct kv_engine *x, struct kv_device *d, const struct kv_lookahead_shape *shape,
     struct kv_err *e)
 {
@@ -224,6 +230,12 @@ kv_student_free(struct kv_student *s)
 	free(s->zeros);
 	kv_lookahead_free(s->shape);
 	free(s);
+}
+
+const struct kv_config *
+kv_student_config(const struct kv_student *s)
+{
+	return config(s);
 }
 
 int

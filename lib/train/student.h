@@ -15,11 +15,16 @@
 
 struct kv_student;
 
+/* Opens a device that is only planned, one that can train.  Fails: as kv_device_ready(). */
+int kv_student_ready(struct kv_device *d, struct kv_err *e);
+
 /* Keeps the engine borrowed; d is its device, of precision f32.
  * Fails: KV_EDEV (an operation the device lacks), KV_EMEM, KV_EMODEL. */
 int kv_student_new(struct kv_student **out, struct kv_engine *x, struct kv_device *d, const struct kv_lookahead_shape *s,
     struct kv_err *e);
 void kv_student_free(struct kv_student *s);
+
+const struct kv_config *kv_student_config(const struct kv_student *s);
 
 /* A prompt as a prefill left it, on the host. */
 struct kv_seen {

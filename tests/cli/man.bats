@@ -53,6 +53,7 @@ examples() {
 @test "kv-show.1" { examples kv-show.1; }
 @test "kv-stat.1" { examples kv-stat.1; }
 @test "kv-pack.1" { examples kv-pack.1; }
+@test "kv-train.1" { examples kv-train.1; }
 
 @test "every program has a page that names its options, and a line in kvtools.7" {
 	for program in "$KV_BUILD"/bin/kv-*; do

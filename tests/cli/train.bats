@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: MIT
+# kv-train: prepared samples, learning, going on after a kill, refusals.
+load helpers
+
+setup_file() {
+	export KV_MODEL; KV_MODEL=$(tiny_model)
+	cd "$BATS_FILE_TMPDIR"
+	for i in 1 2 3 4 5 6; do
+		printf '{"prompt":"%s","id":"s%d","response":"%s"}\n' "$(seq -s ' ' $i 3 $((i * 5 + 30)))" $i "$(seq -s ' ' $i 9)"
+	done >samples.jsonl
+	train --steps 40 --save-every 7 -o whole.safetensors --log whole.log --threads 1 samples.jsonl
+}
+
+setup() {
+	export KV_MODEL; KV_MODEL=$(tiny_model)
+	cd "$BATS_TEST_TMPDIR"
+	cp "$BATS_FILE_TMPDIR/samples.jsonl" .
+}
+
+train() {
+	kv-train lookahead --rows 4 --rank 2 --batch 2 --generate 8 --held-out-share 0.3 --measure-every 10 --lr 0.01 \
+	    --cache "$BATS_FILE_TMPDIR/cache" -q "$@"
+}
+
+# figures LOG KEY - the values of a key, one per line
+figures() {
+	grep -o "\"$2\":[0-9.e-]*" "$1" | cut -d: -f2
+}
+
+@test "a trained module runs: queries and keys of its tokens, and a score" {
+	module=$BATS_FILE_TMPDIR/whole.safetensors
+	kv-show "$module" >shown
+	grep -c '"kv-train"' shown
+	grep -c 'steps_made=40' shown
+	kv-prefill -p "$(seq -s ' ' 30)" --lookahead "$module" | kv-score lookahead | kv-budget uniform -b 20 | kv-evict |
+		kv-decode -n 4 --ignore-eos >/dev/null
+	# it learns
+	figures "$BATS_FILE_TMPDIR/whole.log" loss | awk 'NR <= 5 { a += $1 } { l[NR] = $1 } END { for (i = NR - 6; i <= NR; i++) b += l[i] / 7; exit !(b < a / 5) }'
+	[ "$(grep -c held_out "$BATS_FILE_TMPDIR/whole.log")" -eq 4 ]
+	[ "$(grep -c gradient_norm "$BATS_FILE_TMPDIR/whole.log")" -eq 40 ]
+}
+
+@test "the same bytes for any number of threads, and killed on the way" {
+	train --steps 40 --save-every 7 -o two.safetensors --threads 2 samples.jsonl
+	cmp two.safetensors "$BATS_FILE_TMPDIR/whole.safetensors"
+	for after in 0.05 0.1 0.15 0.1; do
+		timeout -s KILL $after kv-train lookahead --rows 4 --rank 2 --batch 2 --generate 8 --held-out-share 0.3 \
+		    --measure-every 10 --lr 0.01 --cache "$BATS_FILE_TMPDIR/cache" -q --steps 40 --save-every 7 \
+		    -o killed.safetensors --log killed.log --resume samples.jsonl || true
+	done
+	train --steps 40 --save-every 7 -o killed.safetensors --log killed.log --resume samples.jsonl
+	cmp killed.safetensors "$BATS_FILE_TMPDIR/whole.safetensors"
+	figures killed.log loss >a
+	figures "$BATS_FILE_TMPDIR/whole.log" loss >b
+	cmp a b
+}
+
+@test "a stop by time is clean, and the rest can follow" {
+	train --steps 40 --save-every 7 -o short.safetensors --max-minutes 0.000001 samples.jsonl 2>err || {
+		grep -c "the time is up" err
+		train --steps 40 --save-every 7 -o short.safetensors --resume samples.jsonl
+	}
+	kv-show short.safetensors >/dev/null
+}
+
+@test "samples are prepared once; a damaged file is made anew" {
+	run --separate-stderr train --steps 2 -o a.safetensors --cache here samples.jsonl
+	[ "$status" -eq 0 ]
+	[ "$(ls here | wc -l)" -eq 6 ]
+	stat -c '%n %Y %i' here/* >before
+	train --steps 2 -o b.safetensors --cache here samples.jsonl
+	stat -c '%n %Y %i' here/* | cmp - before
+	cmp a.safetensors b.safetensors
+	for f in here/*; do printf 'xx' | dd of="$f" bs=1 seek=3000 conv=notrunc status=none; done
+	kv-train lookahead --rows 4 --rank 2 --batch 2 --generate 8 --held-out-share 0.3 --measure-every 10 --lr 0.01 --steps 2 \
+	    -o c.safetensors --cache here samples.jsonl >/dev/null 2>err
+	grep -c 'made anew' err
+	cmp a.safetensors c.safetensors
+	set -- here/*
+	head -c 200 "$1" >cut; mv cut "$1"; : >"$2"; cp "$4" "$3"
+	train --steps 2 -o d.safetensors --cache here samples.jsonl
+	cmp a.safetensors d.safetensors
+}
+
+@test "without keys and values in the folder the result is the same" {
+	train --steps 3 -o a.safetensors samples.jsonl
+	train --steps 3 -o b.safetensors --cache small --no-cache-kv samples.jsonl
+	cmp a.safetensors b.safetensors
+	kv-show "$(ls -d small/* | head -n 1)" >shown
+	grep -c ' score ' shown
+	run ! grep -q ' k ' shown
+	# they join when they are wanted
+	train --steps 3 -o c.safetensors --cache small samples.jsonl
+	cmp a.safetensors c.safetensors
+	kv-show "$(ls -d small/* | head -n 1)" >shown
+	grep -c ' k ' shown
+}
+
+@test "shards fill one folder; samples come through a pipe" {
+	for i in 0 1 2; do
+		train --prepare-only --shard $i/3 --cache parts <samples.jsonl
+		[ "$(ls parts | wc -l)" -eq $((2 * i + 2)) ]
+	done
+	train --steps 3 -o a.safetensors --cache parts samples.jsonl
+	cat samples.jsonl | train --steps 3 -o b.safetensors
+	cmp a.safetensors b.safetensors
+}
+
+@test "the data set's own responses, a file of its own to measure on" {
+	head -n 2 samples.jsonl >out.jsonl
+	train --held-out-share 0 --held-out out.jsonl --response-field response --steps 10 -o a.safetensors --log log samples.jsonl
+	[ "$(figures log samples)" -eq 2 ]
+	run ! cmp a.safetensors "$BATS_FILE_TMPDIR/whole.safetensors"
+	# what a stream of the folder says is what kv-score truth says of that response
+	sed -n 3p samples.jsonl | kv-train lookahead --rows 1 --prepare-only --cache own --precision f32 -q --response-field response
+	tensor score 1 own/* | awk '{ print $NF }' >a
+	sed -n 3p samples.jsonl | kv-prefill --jsonl - --precision f32 --response field:response |
+		kv-score truth --granularity head --pool none -o t.kv
+	tensor score 1 t.kv | awk '{ print $NF }' >b
+	[ "$(wc -l <a)" -eq "$(wc -l <b)" ]
+	paste a b | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > m) m = d } END { exit !(NR > 0 && m < 2e-4) }'
+}
+
+@test "shapes: no adapters, alpha 0, start from another module" {
+	train --steps 2 --rank 0 -o a.safetensors samples.jsonl
+	train --steps 2 --targets none -o b.safetensors samples.jsonl
+	train --steps 2 --alpha 0 -o c.safetensors samples.jsonl
+	train --steps 2 --targets qkv -o d.safetensors samples.jsonl
+	cmp a.safetensors b.safetensors
+	for m in a c d; do
+		kv-prefill -p "some words" --lookahead $m.safetensors | kv-score lookahead --only score | kv-show >/dev/null
+	done
+	train --steps 2 --from d.safetensors -o e.safetensors samples.jsonl
+	kv-show e.safetensors >shown
+	grep -c 'targets = "qkv"' shown
+}
+
+@test "early stop keeps the best module" {
+	train --steps 400 --lr 0.5 --clip 0 --measure-every 1 --patience 3 -o a.safetensors --log log samples.jsonl
+	steps=$(grep -c gradient_norm log)
+	[ "$steps" -lt 400 ]
+	best=$(grep -o '"best_step":[0-9]*' log | tail -n 1 | cut -d: -f2)
+	[ "$best" -eq $((steps - 3)) ]
+	kv-show a.safetensors >shown
+	grep -c "best_step=$best " shown
+}
+
+@test "long prompts are left out or cut, and said to be" {
+	fails 1 'no sample is left' kv-train lookahead -o a --max-prompt 5 samples.jsonl
+	run --separate-stderr kv-train lookahead -o a --max-prompt 45 --rows 2 --steps 1 samples.jsonl
+	[ "$status" -eq 0 ]
+	grep -c 'left out' <<<"$stderr"
+	run --separate-stderr kv-train lookahead -o a --max-prompt 45 --cut --rows 2 --steps 1 samples.jsonl
+	grep -c 'were cut to 45 tokens' <<<"$stderr"
+}
+
+@test "misuse and failures" {
+	fails 2 'expected a METHOD' kv-train
+	fails 2 "unknown METHOD 'x'" kv-train x
+	fails 2 'give -o FILE' kv-train lookahead samples.jsonl
+	fails 2 '--recall' kv-train lookahead -o a --recall 1,x samples.jsonl
+	fails 2 '--shard' kv-train lookahead --prepare-only --cache c --shard 2/2 samples.jsonl
+	fails 2 'exclude each other' kv-train lookahead -o a --held-out x --held-out-share 0.1 samples.jsonl
+	fails 1 'no such|No such' kv-train lookahead -o a missing.jsonl
+	fails 1 "no field 'text'" kv-train lookahead -o a --field text samples.jsonl
+	fails 1 "'response' is neither|nothing" kv-train lookahead -o a --response-field id2 samples.jsonl ||
+		fails 1 'id2' kv-train lookahead -o a --response-field id2 samples.jsonl
+	fails 1 'a/b|No such' kv-train lookahead -o a/b/c samples.jsonl
+	train --steps 3 --save-every 1 -o a.safetensors samples.jsonl
+	fails 1 "another training, 'rate' differs" train --steps 3 --save-every 1 -o a.safetensors --resume --lr 0.02 samples.jsonl
+	printf 'x' | dd of=a.safetensors.checkpoint bs=1 seek=9000 conv=notrunc status=none
+	fails 1 'damaged' train --steps 3 --save-every 1 -o a.safetensors --resume samples.jsonl
+	printf '' >empty.jsonl
+	fails 1 'no prompt' kv-train lookahead -o b empty.jsonl
+	[ ! -e b ]
+}
