@@ -109,10 +109,13 @@ understand_queries(struct kv_queries *q)
 	kv_params_init(&p, &m->about);
 	*q = kv_score_queries(m, &p);
 	if (kv_score_wants_response(m) && o.response == NULL)
-		kv_usage(&tool, "--for %s: the method looks at a response behind the prompt, give --response as well", o.method);
+		kv_usage(&tool, "--for %s: the method looks at a response behind the prompt, give --response as well",
+		    o.method);
 	if (kv_score_wants_lookahead(m) && o.lookahead == NULL)
 		kv_usage(&tool,
-		    "--for %s: the method looks at learned tokens behind the prompt, give their module as --lookahead MODULE", o.method);
+		    "--for %s: the method looks at learned tokens behind the prompt, give their module as --lookahead "
+		    "MODULE",
+		    o.method);
 }
 
 static size_t
@@ -234,16 +237,17 @@ check_room(const struct run *r, struct kv_err *e)
 
 	for (size_t i = 0; context > 0 && i < r->prompts.n; i++)
 		if (n > context - r->prompts.v[i].ids.n)
-			return kv_fail(e, KV_EARG, "prompt %zu: %zu tokens and %zu lookahead tokens: the model's context ends at %zu",
-			    i, r->prompts.v[i].ids.n, n, context);
+			return kv_fail(e, KV_EARG,
+			    "prompt %zu: %zu tokens and %zu lookahead tokens: the model's context ends at %zu", i,
+			    r->prompts.v[i].ids.n, n, context);
 	return KV_OK;
 }
 
 static void
 say_module(const struct kv_lookahead *m)
 {
-	kv_note("%s: %zu lookahead tokens, %zu numbers, %.2f %% of the model's %zu", o.lookahead, m->shape.n, m->n_parameters,
-	    100 * (double)m->n_parameters / (double)m->base_parameters, m->base_parameters);
+	kv_note("%s: %zu lookahead tokens, %zu numbers, %.2f %% of the model's %zu", o.lookahead, m->shape.n,
+	    m->n_parameters, 100 * (double)m->n_parameters / (double)m->base_parameters, m->base_parameters);
 }
 
 static int

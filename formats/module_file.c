@@ -115,7 +115,8 @@ get_size(const json_t *metadata, const char *key, size_t max, size_t *to, struct
 	errno = 0;
 	v = strtoull(text, &end, 10);
 	if (!isdigit((unsigned char)text[0]) || *end != '\0' || errno != 0 || v > max)
-		return kv_fail(e, KV_EFORMAT, "metadata: %s: expected a number from 0 to %zu, got '%.40s'", key, max, text);
+		return kv_fail(
+		    e, KV_EFORMAT, "metadata: %s: expected a number from 0 to %zu, got '%.40s'", key, max, text);
 	*to = (size_t)v;
 	return KV_OK;
 }
@@ -231,10 +232,11 @@ read_tensor(void *ctx, const char *name, const struct kv_matrix *w, struct kv_er
 	size_t place;
 
 	if (!find_tensor(r->m, name, &place, &to))
-		return kv_fail(e, KV_EFORMAT, "tensor %.128s: a module of this description has none of that name", name);
+		return kv_fail(
+		    e, KV_EFORMAT, "tensor %.128s: a module of this description has none of that name", name);
 	if (kvk_types[w->type].integer)
-		return kv_fail(e, KV_EFORMAT, "tensor %s: of type %s, expected f32, f16 or bf16", name,
-		    kvk_types[w->type].name);
+		return kv_fail(
+		    e, KV_EFORMAT, "tensor %s: of type %s, expected f32, f16 or bf16", name, kvk_types[w->type].name);
 	if (w->rows != to.rows || w->cols != to.cols)
 		return kv_fail(e, KV_EFORMAT, "tensor %s: [%zu][%zu], expected [%zu][%zu]", name, w->rows, w->cols,
 		    to.rows, to.cols);
@@ -388,9 +390,8 @@ lookahead_metadata(const char *path, json_t **out, struct kv_err *e)
 	    (json_int_t)d.shape.n, "rank", (json_int_t)d.shape.rank, "alpha", d.shape.alpha, "targets",
 	    kv_lookahead_targets[d.shape.targets], "layers", (json_int_t)d.L, "embedding", (json_int_t)d.d, "base_name",
 	    d.base_name, "base_fingerprint", d.base, "base_parameters", (json_int_t)d.base_parameters, "parameters",
-	    (json_int_t)count, "share",
-	    d.base_parameters > 0 ? (double)count / (double)d.base_parameters : 0.0, "module", hex, "training",
-	    d.training);
+	    (json_int_t)count, "share", d.base_parameters > 0 ? (double)count / (double)d.base_parameters : 0.0,
+	    "module", hex, "training", d.training);
 	if (*out == NULL)
 		rc = kv_no_memory(e, map.bytes);
 done:

@@ -126,7 +126,8 @@ done:
 }
 
 static int
-write_tensor(const struct kv_outfile *f, const struct kv_lookahead_tensor *t, const struct element *as, struct kv_err *e)
+write_tensor(
+    const struct kv_outfile *f, const struct kv_lookahead_tensor *t, const struct element *as, struct kv_err *e)
 {
 	const size_t n = t->rows * t->cols, size = kvk_types[as->type].bytes;
 	unsigned char *bytes = kv_alloc_unset(n, size, e);
@@ -134,7 +135,8 @@ write_tensor(const struct kv_outfile *f, const struct kv_lookahead_tensor *t, co
 
 	for (size_t i = 0; i < n && rc == KV_OK; i++) {
 		if (!(fabsf(t->data[i]) <= as->most))
-			rc = kv_fail(e, KV_EARG, "tensor %s: %g is no finite %s", t->name, (double)t->data[i], as->name);
+			rc =
+			    kv_fail(e, KV_EARG, "tensor %s: %g is no finite %s", t->name, (double)t->data[i], as->name);
 		else
 			as->put(t->data[i], bytes + i * size);
 	}

@@ -54,8 +54,8 @@ open_adapters(struct kv_adapters *a, struct kv_err *e)
 		if (m->adapter[i].a == NULL)
 			continue;
 		at += scale(m, i, a->scaled + at);
-		rc = open_pair(a, i / KV_N_ROLES, i % KV_N_ROLES,
-		    a->scaled + at - m->adapter[i].out * m->shape.rank, e);
+		rc =
+		    open_pair(a, i / KV_N_ROLES, i % KV_N_ROLES, a->scaled + at - m->adapter[i].out * m->shape.rank, e);
 	}
 	return rc;
 }

@@ -27,11 +27,11 @@ struct kv_engine;
 int kv_engine_new(struct kv_engine **out, const struct kv_model *m, struct kv_device *d, struct kv_err *e);
 void kv_engine_free(struct kv_engine *x);
 
-/* A LookaheadKV module on an engine's device: its adapters opened, once for any number of prompts.  Keeps engine and module borrowed; a
- * module that changes has to be opened anew.  Fails: KV_EMODEL (made for another model, not finite), KV_EDEV, KV_EMEM. */
+/* A LookaheadKV module on an engine's device: its adapters opened, once for any number of prompts.  Keeps engine and
+ * module borrowed; a module that changes has to be opened anew.
+ * Fails: KV_EMODEL (made for another model, not finite), KV_EDEV, KV_EMEM. */
 struct kv_adapters;
-int kv_adapters_new(
-    struct kv_adapters **out, struct kv_engine *x, const struct kv_lookahead *m, struct kv_err *e);
+int kv_adapters_new(struct kv_adapters **out, struct kv_engine *x, const struct kv_lookahead *m, struct kv_err *e);
 void kv_adapters_free(struct kv_adapters *a);
 
 /* Rows that go through a layer; device memory, f32, valid during the callback only.  Queries and keys are rotated, in

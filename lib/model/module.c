@@ -225,8 +225,7 @@ kv_lookahead_fits(const struct kv_lookahead *m, const struct kv_config *c, struc
 		    "the module was made for a model of %zu layers and embeddings of %zu, but %s has %zu and %zu", m->L,
 		    m->d, c->name, c->L, c->d);
 	if (m->n_parameters != kv_lookahead_parameters(c, &m->shape))
-		return kv_fail(e, KV_EMODEL,
-		    "the module has %zu numbers, one for %s needs %zu", m->n_parameters, c->name,
-		    kv_lookahead_parameters(c, &m->shape));
+		return kv_fail(e, KV_EMODEL, "the module has %zu numbers, one for %s needs %zu", m->n_parameters,
+		    c->name, kv_lookahead_parameters(c, &m->shape));
 	return check_finite(m, e);
 }

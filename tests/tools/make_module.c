@@ -23,7 +23,8 @@ static const struct kv_opt opts[] = {
 	{ "alpha", 0, KV_DOUBLE, &shape.alpha, "X", "of the adapters", 0, 0, NULL },
 	{ "targets", 0, KV_STRING, &targets, "WHICH", "adapted matrices", 0, 0, "none|qkv|all" },
 	{ "type", 0, KV_STRING, &type_name, "TYPE", "of the numbers", 0, 0, "f32|f16|bf16" },
-	{ "copy", 0, KV_STRING, &copied, "IDS", "lookahead tokens are these of the model, whose table is f32", 0, 0, NULL },
+	{ "copy", 0, KV_STRING, &copied, "IDS", "lookahead tokens are these of the model, whose table is f32", 0, 0,
+	    NULL },
 	{ "trained", 0, KV_FLAG, &trained, NULL, "B is random too", 0, 0, NULL },
 	{ "seed", 0, KV_U64, &seed, "N", "another module for another number", 0, 0, NULL },
 	{ 0 },
@@ -62,7 +63,8 @@ make(const char *model, const char *out, struct kv_err *e)
 	if (copied != NULL && (rc = kv_ids_parse(&ids, copied, e)) < 0)
 		goto done;
 	shape.n = ids.n > 0 ? ids.n : shape.n;
-	if ((rc = kv_model_open(&base, model, copied != NULL, e)) < 0 || (rc = kv_lookahead_new(&m, &base.cfg, &shape, e)) < 0)
+	if ((rc = kv_model_open(&base, model, copied != NULL, e)) < 0 ||
+	    (rc = kv_lookahead_new(&m, &base.cfg, &shape, e)) < 0)
 		goto done;
 	kv_lookahead_init(m, seed, 0.5);
 	if (trained)

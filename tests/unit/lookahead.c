@@ -18,19 +18,35 @@
 #define CLOSE 2e-5 /* of logits, q and k, all of which are about 1 */
 
 static const struct tiny_spec specs[] = {
-	{ .arch = "qwen2", .L = 3, .Hq = 4, .Hkv = 2, .D = 16, .d = 48, .ff = 80,
-	    .vocab = 97, .tied = true, .seed = 1 },
-	{ .arch = "qwen3", .L = 2, .Hq = 4, .Hkv = 1, .D = 24, .d = 40, .ff = 72,
-	    .vocab = 50, .seed = 2 },
-	{ .arch = "llama", .L = 2, .Hq = 6, .Hkv = 2, .D = 16, .d = 64, .ff = 96,
-	    .vocab = 64, .tied = true, .interleaved = true, .seed = 4 },
-	{ .arch = "llama", .L = 1, .Hq = 2, .Hkv = 2, .D = 8, .d = 16, .ff = 24,
-	    .vocab = 40, .seed = 5 },
+	{ .arch = "qwen2",
+	    .L = 3,
+	    .Hq = 4,
+	    .Hkv = 2,
+	    .D = 16,
+	    .d = 48,
+	    .ff = 80,
+	    .vocab = 97,
+	    .tied = true,
+	    .seed = 1 },
+	{ .arch = "qwen3", .L = 2, .Hq = 4, .Hkv = 1, .D = 24, .d = 40, .ff = 72, .vocab = 50, .seed = 2 },
+	{ .arch = "llama",
+	    .L = 2,
+	    .Hq = 6,
+	    .Hkv = 2,
+	    .D = 16,
+	    .d = 64,
+	    .ff = 96,
+	    .vocab = 64,
+	    .tied = true,
+	    .interleaved = true,
+	    .seed = 4 },
+	{ .arch = "llama", .L = 1, .Hq = 2, .Hkv = 2, .D = 8, .d = 16, .ff = 24, .vocab = 40, .seed = 5 },
 };
 #define N_SPECS (sizeof specs / sizeof *specs)
 
-static const struct tiny_spec narrow = { .arch = "llama", .L = 2, .Hq = 2, .Hkv = 1, .D = 8, .d = 16, .ff = 24,
-	.vocab = 40, .context = 1100, .seed = 6 };
+static const struct tiny_spec narrow = {
+	.arch = "llama", .L = 2, .Hq = 2, .Hkv = 1, .D = 8, .d = 16, .ff = 24, .vocab = 40, .context = 1100, .seed = 6
+};
 
 /* A module whose numbers are all about as large as a trained one's. */
 static struct kv_lookahead *
@@ -65,8 +81,15 @@ open_module(struct rig *r, const struct kv_lookahead *m)
 static struct kv_config
 config(size_t L, size_t d, size_t Hq, size_t Hkv, size_t D, size_t ff, size_t vocab, bool tied)
 {
-	return (struct kv_config){ .arch = kv_arch_find("llama"), .L = L, .d = d, .Hq = Hq, .Hkv = Hkv, .D = D,
-		.ff = ff, .vocab = vocab, .tied = tied };
+	return (struct kv_config){ .arch = kv_arch_find("llama"),
+		.L = L,
+		.d = d,
+		.Hq = Hq,
+		.Hkv = Hkv,
+		.D = D,
+		.ff = ff,
+		.vocab = vocab,
+		.tied = tied };
 }
 
 /* The paper's 20.6 M (0.26 %), 5.4 M and 21.5 M, by the formula of METHODS 5.1 on paper. */

@@ -17,8 +17,9 @@
 #include "lib/tensor.h"
 #include "tests/lib/tiny.h"
 
-static const struct tiny_spec spec = { .arch = "llama", .L = 2, .Hq = 2, .Hkv = 1, .D = 4, .d = 8, .ff = 12,
-	.vocab = 20, .seed = 6 };
+static const struct tiny_spec spec = {
+	.arch = "llama", .L = 2, .Hq = 2, .Hkv = 1, .D = 4, .d = 8, .ff = 12, .vocab = 20, .seed = 6
+};
 static struct kv_model model;
 static char path[64];
 
@@ -137,12 +138,24 @@ halves_are_rounded_to_even(void **state)
 		float x;
 		uint16_t f16, bf16;
 	} cases[] = {
-		{ 0, 0, 0 }, { -0.0f, 0x8000, 0x8000 }, { 1, 0x3c00, 0x3f80 }, { -2, 0xc000, 0xc000 },
-		{ 65504, 0x7bff, 0x4780 }, { 65519, 0x7bff, 0x4780 }, { 65520, 0x7c00, 0x4780 },
-		{ 0x1p-24f, 1, 0x3380 }, { 0x1p-25f, 0, 0x3300 }, { 0x1.8p-24f, 2, 0x33c0 }, { 0x1p-14f, 0x400, 0x3880 },
-		{ 0x1.ff8p-15f, 0x3ff, 0x3880 }, { 1 + 0x1p-11f, 0x3c00, 0x3f80 }, { 1 + 0x3p-11f, 0x3c02, 0x3f80 },
-		{ 1 + 0x1p-8f, 0x3c04, 0x3f80 }, { 1 + 0x3p-8f, 0x3c0c, 0x3f82 },
-		{ 0x1.fffffep127f, 0x7c00, 0x7f80 }, { -INFINITY, 0xfc00, 0xff80 },
+		{ 0, 0, 0 },
+		{ -0.0f, 0x8000, 0x8000 },
+		{ 1, 0x3c00, 0x3f80 },
+		{ -2, 0xc000, 0xc000 },
+		{ 65504, 0x7bff, 0x4780 },
+		{ 65519, 0x7bff, 0x4780 },
+		{ 65520, 0x7c00, 0x4780 },
+		{ 0x1p-24f, 1, 0x3380 },
+		{ 0x1p-25f, 0, 0x3300 },
+		{ 0x1.8p-24f, 2, 0x33c0 },
+		{ 0x1p-14f, 0x400, 0x3880 },
+		{ 0x1.ff8p-15f, 0x3ff, 0x3880 },
+		{ 1 + 0x1p-11f, 0x3c00, 0x3f80 },
+		{ 1 + 0x3p-11f, 0x3c02, 0x3f80 },
+		{ 1 + 0x1p-8f, 0x3c04, 0x3f80 },
+		{ 1 + 0x3p-8f, 0x3c0c, 0x3f82 },
+		{ 0x1.fffffep127f, 0x7c00, 0x7f80 },
+		{ -INFINITY, 0xfc00, 0xff80 },
 	};
 
 	(void)state;
@@ -362,7 +375,7 @@ a_module_is_no_model(void **state)
 	assert_int_equal(f->metadata(path, &metadata, &e), KV_OK);
 	assert_int_equal(json_integer_value(json_object_get(metadata, "parameters")), m->n_parameters);
 	assert_true(fabs(json_number_value(json_object_get(metadata, "share")) -
-			(double)m->n_parameters / (double)m->base_parameters) < 1e-12);
+			 (double)m->n_parameters / (double)m->base_parameters) < 1e-12);
 	json_decref(metadata);
 	kv_model_fini(&other);
 	kv_lookahead_free(m);

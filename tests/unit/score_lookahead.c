@@ -20,7 +20,8 @@ static void
 paper(void **state)
 {
 	/* a row sees the prompt, and lookahead tokens up to itself: denominators 8 and 16, and 4 and 16 */
-	static const float heads[2][3] = { { (1 / 8.f + 1 / 16.f) / 2, (2 / 8.f + 2 / 16.f) / 2, (4 / 8.f + 4 / 16.f) / 2 },
+	static const float heads[2][3] = { { (1 / 8.f + 1 / 16.f) / 2, (2 / 8.f + 2 / 16.f) / 2,
+					       (4 / 8.f + 4 / 16.f) / 2 },
 		{ (1 / 4.f + 1 / 16.f) / 2, (1 / 4.f + 2 / 16.f) / 2, (1 / 4.f + 4 / 16.f) / 2 } };
 	float mean[3];
 	const struct kv_tensor *s;
