@@ -364,6 +364,15 @@ put_logits(struct run *r, const float *logits, struct kv_err *e)
 	return rc;
 }
 
+/* The region of the rows behind the prompts; NULL: there are none. */
+static const char *
+what_is_behind(const struct run *r)
+{
+	if (r->module != NULL)
+		return "lookahead";
+	return r->response.kind != KV_RESPONSE_NONE ? "response" : NULL;
+}
+
 /* The sequence that `map` opens. */
 static int
 write_sequence(
@@ -375,9 +384,7 @@ write_sequence(
 		.cfg = &r->model.cfg,
 		.type = r->dtype,
 		.queries = r->queries,
-		.behind = r->module != NULL			? "lookahead"
-			  : r->response.kind != KV_RESPONSE_NONE ? "response"
-								 : NULL,
+		.behind = what_is_behind(r),
 	};
 	const struct kv_prefill_input in = { p->ids.v, p->ids.n, behind->v, behind->n, r->adapters };
 	const size_t n_behind = r->module != NULL ? r->module->shape.n : in.n_behind;
