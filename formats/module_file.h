@@ -4,7 +4,7 @@
 #ifndef KV_MODULE_FILE_H
 #define KV_MODULE_FILE_H
 
-#include "lib/model/lookahead.h"
+#include "lib/model/module.h"
 
 /* Read a module for a model.  Every tensor that the description promises must be there, in its shape, and no others;
  * F32, F16 and BF16 become f32.  Fails: KV_EIO, KV_EFORMAT (no module, or a damaged one), KV_EMODEL (made for another

@@ -15,7 +15,7 @@
 #define KV_FORWARD_H
 
 #include "lib/device.h"
-#include "lib/model/lookahead.h"
+#include "lib/model/module.h"
 #include "lib/model/model.h"
 
 /* A model on a device, with working memory that grows to the longest prompt seen.  One call at a time; callbacks must

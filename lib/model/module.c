@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "lib/model/lookahead.h"
+#include "lib/model/module.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -11,7 +11,7 @@
 #define KV_STUDENT_H
 
 #include "lib/model/engine.h"
-#include "lib/model/lookahead.h"
+#include "lib/model/module.h"
 
 struct kv_student;
 

@@ -5,7 +5,7 @@
 #ifndef NAIVE_H
 #define NAIVE_H
 
-#include "lib/model/lookahead.h"
+#include "lib/model/module.h"
 #include "lib/model/model.h"
 
 /* Entries that queries in row `from` and later do not see, as if they had been removed from the cache. */

@@ -5,7 +5,7 @@
 #ifndef NAIVE_STUDENT_H
 #define NAIVE_STUDENT_H
 
-#include "lib/model/lookahead.h"
+#include "lib/model/module.h"
 
 struct naive_student {
 	const struct kv_model *m;

@@ -5,8 +5,8 @@
  * The last layer has adapters of q and k at most: nothing behind them reaches a score.
  * Files: formats/module_file.h.  Rows of prompts that run with a module open: lib/model/forward.h.
  */
-#ifndef KV_LOOKAHEAD_H
-#define KV_LOOKAHEAD_H
+#ifndef KV_MODULE_H
+#define KV_MODULE_H
 
 #include <jansson.h>
 
