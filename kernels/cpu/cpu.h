@@ -30,6 +30,8 @@ struct kvk_dev {
 	char text[256]; /* the last error */
 };
 
+struct cpu_fixed_right; /* kernels/cpu/fixed.h */
+
 struct kvk_weight {
 	enum kvk_type type;
 	enum kvk_use use;
@@ -38,6 +40,7 @@ struct kvk_weight {
 	const uint8_t *bytes; /* [rows][row_bytes] as in the file; borrowed */
 	const float *f32;     /* [rows][cols]: the same as floats, in place or in `owned`; NULL while quantised */
 	float *owned;
+	struct cpu_fixed_right *fixed; /* [rows / 16, rounded up][blocks of a row]: packed for many rows of precision i16 */
 };
 
 /* Record the text and return code. */
@@ -100,6 +103,8 @@ int cpu_weight_open(struct kvk_dev *dev, struct kvk_weight **w, const void *host
 void cpu_weight_close(struct kvk_dev *dev, struct kvk_weight *w);
 int cpu_rows(struct kvk_dev *dev, const struct kvk_weight *w, const int32_t *ids, size_t n, float *y);
 int cpu_linear(
+    struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias, int add, float *y);
+int cpu_linear_fixed(
     struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias, int add, float *y);
 int cpu_linear_few(
     struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias, int add, float *y);

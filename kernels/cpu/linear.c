@@ -112,5 +112,7 @@ cpu_linear(
 		return 0;
 	if (w->use == KVK_FEW_ROWS || w->cols == 0)
 		return cpu_linear_few(dev, w, x, n, bias, add, y);
+	if (w->fixed != NULL)
+		return cpu_linear_fixed(dev, w, x, n, bias, add, y);
 	return linear_many(dev, &p);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Matrices of the model: as they stand in the file, and as floats. */
+ * Matrices of the model: as they stand in the file, as floats, and in block fixed point. */
 #include "kernels/cpu/cpu.h"
+
+#include "kernels/cpu/fixed.h"
 
 #include <stdlib.h>
 
@@ -24,20 +26,88 @@ expand_rows(void *ctx, size_t from, size_t to, size_t worker)
 	}
 }
 
+/* Memory for n elements, or NULL with the error recorded. */
+static void *
+own(struct kvk_dev *dev, const struct kvk_weight *w, size_t n, size_t size)
+{
+	size_t bytes;
+	void *p;
+
+	if (__builtin_mul_overflow(n, size, &bytes) || bytes > SIZE_MAX - 64) {
+		cpu_fail(dev, CPU_ESHAPE, "a matrix of %zu x %zu is too large", w->rows, w->cols);
+		return NULL;
+	}
+	if ((p = aligned_alloc(64, (bytes + 64) / 64 * 64)) == NULL)
+		cpu_fail(dev, CPU_EMEM, "out of memory (%zu bytes wanted for a matrix)", bytes);
+	return p;
+}
+
 /* All rows as floats, in memory of the weight's own. */
 static int
 expand_all(struct kvk_dev *dev, struct kvk_weight *w)
 {
-	size_t bytes;
-
-	if (__builtin_mul_overflow(w->rows, w->cols, &bytes) || __builtin_mul_overflow(bytes, sizeof(float), &bytes) ||
-	    bytes > SIZE_MAX - 64)
-		return cpu_fail(dev, CPU_ESHAPE, "a matrix of %zu x %zu is too large", w->rows, w->cols);
-	if ((w->owned = aligned_alloc(64, (bytes + 64) / 64 * 64)) == NULL)
-		return cpu_fail(dev, CPU_EMEM, "out of memory (%zu bytes wanted for a matrix)", bytes);
+	if ((w->owned = own(dev, w, w->rows * w->cols, sizeof(float))) == NULL)
+		return CPU_EMEM;
 	cpu_run(dev, w->rows, 16384 / (w->cols + 1) + 1, expand_rows, &(struct expansion){ w, NULL, w->owned });
 	w->f32 = w->owned;
 	return 0;
+}
+
+struct packing {
+	const struct cpu_fixed_ops *ops;
+	const struct kvk_weight *w;
+	char *scratch; /* [CPU_FIXED_COLS][cols] floats per thread, at multiples of stride */
+	size_t stride, blocks;
+};
+
+/* Items: panels of CPU_FIXED_COLS rows. */
+static void
+pack_panels(void *ctx, size_t from, size_t to, size_t worker)
+{
+	const struct packing *p = ctx;
+	const struct kvk_weight *w = p->w;
+	float *x = (float *)(void *)(p->scratch + worker * p->stride);
+
+	for (size_t i = from; i < to; i++) {
+		const size_t r0 = i * CPU_FIXED_COLS, rows = w->rows - r0 < CPU_FIXED_COLS ? w->rows - r0 : CPU_FIXED_COLS;
+
+		for (size_t r = 0; r < rows; r++)
+			cpu_expand[w->type](w->bytes + (r0 + r) * w->row_bytes, x + r * w->cols,
+			    w->cols / kvk_types[w->type].block);
+		p->ops->pack_right(x, w->cols, rows, w->cols, w->fixed + i * p->blocks);
+	}
+}
+
+static int
+pack_all(struct kvk_dev *dev, struct kvk_weight *w)
+{
+	const size_t panels = (w->rows + CPU_FIXED_COLS - 1) / CPU_FIXED_COLS;
+	struct packing p = { .ops = cpu_fixed_best(), .w = w, .blocks = cpu_fixed_blocks(w->cols) };
+
+	if ((w->fixed = own(dev, w, panels * p.blocks, sizeof *w->fixed)) == NULL)
+		return CPU_EMEM;
+	p.scratch = cpu_scratch(dev, (size_t)dev->threads, CPU_FIXED_COLS * w->cols * sizeof(float), &p.stride);
+	if (p.scratch == NULL)
+		return CPU_EMEM;
+	cpu_run(dev, panels, 2, pack_panels, &p);
+	return 0;
+}
+
+/* What products need of w beside the bytes of the file. */
+static int
+prepare(struct kvk_dev *dev, struct kvk_weight *w)
+{
+	size_t elements;
+
+	if (__builtin_mul_overflow(w->rows, w->cols, &elements) || elements > SIZE_MAX / 8)
+		return cpu_fail(dev, CPU_ESHAPE, "a matrix of %zu x %zu is too large", w->rows, w->cols);
+	if (w->use == KVK_MANY_ROWS && dev->precision == KVK_PRECISION_I16)
+		return pack_all(dev, w);
+	if (w->type == KVK_F32 && (uintptr_t)w->bytes % sizeof(float) == 0) {
+		w->f32 = (const float *)(const void *)w->bytes;
+		return 0;
+	}
+	return w->use == KVK_MANY_ROWS || w->type == KVK_F32 ? expand_all(dev, w) : 0;
 }
 
 int
@@ -45,7 +115,7 @@ cpu_weight_open(struct kvk_dev *dev, struct kvk_weight **out, const void *host, 
     size_t cols, enum kvk_use use)
 {
 	struct kvk_weight *w;
-	int rc = 0;
+	int rc;
 
 	*out = NULL;
 	if (type >= KVK_N_TYPES || cpu_expand[type] == NULL)
@@ -62,11 +132,7 @@ cpu_weight_open(struct kvk_dev *dev, struct kvk_weight **out, const void *host, 
 	w->cols = cols;
 	w->row_bytes = cols / kvk_types[type].block * kvk_types[type].bytes;
 	w->bytes = host;
-	if (type == KVK_F32 && (uintptr_t)host % sizeof(float) == 0)
-		w->f32 = host;
-	else if (use == KVK_MANY_ROWS || type == KVK_F32)
-		rc = expand_all(dev, w);
-	if (rc == 0)
+	if ((rc = prepare(dev, w)) == 0)
 		*out = w;
 	else
 		cpu_weight_close(dev, w);
@@ -80,6 +146,7 @@ cpu_weight_close(struct kvk_dev *dev, struct kvk_weight *w)
 	if (w == NULL)
 		return;
 	free(w->owned);
+	free(w->fixed);
 	free(w);
 }
 
