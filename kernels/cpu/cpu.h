@@ -106,6 +106,10 @@ int cpu_linear(
     struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias, int add, float *y);
 int cpu_linear_fixed(
     struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias, int add, float *y);
+/* Whether the next function takes w: a quantised one, with precision i16. */
+bool cpu_has_dots(struct kvk_dev *dev, const struct kvk_weight *w);
+int cpu_linear_dots(
+    struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias, int add, float *y);
 int cpu_linear_few(
     struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias, int add, float *y);
 int cpu_rms_norm(struct kvk_dev *dev, const float *x, const float *w, float eps, size_t n, size_t d, float *y);

@@ -110,6 +110,8 @@ cpu_linear(
 
 	if (n == 0 || w->rows == 0)
 		return 0;
+	if (w->use == KVK_FEW_ROWS && w->cols > 0 && cpu_has_dots(dev, w))
+		return cpu_linear_dots(dev, w, x, n, bias, add, y);
 	if (w->use == KVK_FEW_ROWS || w->cols == 0)
 		return cpu_linear_few(dev, w, x, n, bias, add, y);
 	if (w->fixed != NULL)
