@@ -261,22 +261,6 @@ check_complete(const struct reading *r, struct kv_err *e)
 	return KV_OK;
 }
 
-/* The module's sizes are those of the model it was made for: compared before anything is taken for them. */
-static int
-check_base(const struct description *d, const struct kv_config *c, struct kv_err *e)
-{
-	if (d->base[0] != '\0' && c->fingerprint[0] != '\0' && strcmp(d->base, c->fingerprint) != 0)
-		return kv_fail(e, KV_EMODEL,
-		    "made for another model (%.60s, fingerprint %.40s) than %s, whose fingerprint is %s: train one for "
-		    "this file",
-		    d->base_name, d->base, c->name, c->fingerprint);
-	if (d->L != c->L || d->d != c->d)
-		return kv_fail(e, KV_EMODEL,
-		    "made for a model of %zu layers and embeddings of %zu, but %s has %zu and %zu", d->L, d->d, c->name,
-		    c->L, c->d);
-	return KV_OK;
-}
-
 static void
 hash(const struct kv_map *map, char hex[33])
 {
@@ -293,7 +277,7 @@ read_all(struct reading *r, const struct kv_map *map, const struct kv_config *c,
 	int rc;
 
 	if ((rc = safetensors_metadata(map, &metadata, e)) < 0 || (rc = describe(metadata, &d, e)) < 0 ||
-	    (rc = check_base(&d, c, e)) < 0 || (rc = kv_lookahead_new(&r->m, c, &d.shape, e)) < 0)
+	    (rc = kv_lookahead_made_for(d.base, d.base_name, d.L, d.d, c, e)) < 0 || (rc = kv_lookahead_new(&r->m, c, &d.shape, e)) < 0)
 		goto done;
 	json_decref(r->m->training);
 	r->m->training = json_incref(d.training);

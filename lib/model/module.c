@@ -214,16 +214,28 @@ check_finite(const struct kv_lookahead *m, struct kv_err *e)
 }
 
 int
+kv_lookahead_made_for(
+    const char *base, const char *base_name, size_t L, size_t d, const struct kv_config *c, struct kv_err *e)
+{
+	if (base[0] != '\0' && c->fingerprint[0] != '\0' && strcmp(base, c->fingerprint) != 0)
+		return kv_fail(e, KV_EMODEL,
+		    "made for another model (%.60s, fingerprint %.40s) than %s, whose fingerprint is %s: train one for "
+		    "this file",
+		    base_name, base, c->name, c->fingerprint);
+	if (L != c->L || d != c->d)
+		return kv_fail(e, KV_EMODEL,
+		    "made for a model of %zu layers and embeddings of %zu, but %s has %zu and %zu", L, d, c->name, c->L,
+		    c->d);
+	return KV_OK;
+}
+
+int
 kv_lookahead_fits(const struct kv_lookahead *m, const struct kv_config *c, struct kv_err *e)
 {
-	if (m->base[0] != '\0' && c->fingerprint[0] != '\0' && strcmp(m->base, c->fingerprint) != 0)
-		return kv_fail(e, KV_EMODEL,
-		    "the module was made for a model with fingerprint %s, but that of %s is %s", m->base, c->name,
-		    c->fingerprint);
-	if (m->L != c->L || m->d != c->d)
-		return kv_fail(e, KV_EMODEL,
-		    "the module was made for a model of %zu layers and embeddings of %zu, but %s has %zu and %zu", m->L,
-		    m->d, c->name, c->L, c->d);
+	int rc = kv_lookahead_made_for(m->base, m->base_name, m->L, m->d, c, e);
+
+	if (rc < 0)
+		return rc;
 	if (m->n_parameters != kv_lookahead_parameters(c, &m->shape))
 		return kv_fail(e, KV_EMODEL, "the module has %zu numbers, one for %s needs %zu", m->n_parameters,
 		    c->name, kv_lookahead_parameters(c, &m->shape));

@@ -83,4 +83,8 @@ size_t kv_config_parameters(const struct kv_config *c);
  * finite?  Fails: KV_EMODEL, saying what differs. */
 int kv_lookahead_fits(const struct kv_lookahead *m, const struct kv_config *c, struct kv_err *e);
 
+/* The first of these questions, before there is a module: the model it was made for, and that model's sizes. */
+int kv_lookahead_made_for(
+    const char *base, const char *base_name, size_t L, size_t d, const struct kv_config *c, struct kv_err *e);
+
 #endif
