@@ -83,7 +83,7 @@ def main():
     names = sorted(os.path.basename(p)[:-5] for p in glob.glob(os.path.join(src, "s[0-9]*.json")))
     cut = [(name, cut_score) for name in names]
     cut += [("compose", cut_compose)]
-    cut += [(name, lambda meta, arrays: arrays) for name in ("budgets", "layers", "nacl_random", "select", "quantities")]
+    cut += [(name, lambda meta, arrays: arrays) for name in ("budgets", "layers", "nacl_random", "select", "quantities", "training")]
     for name, f in cut:
         meta, arrays = load(src, name)
         meta.pop("arrays", None)
