@@ -5,10 +5,9 @@
 #include "formats/format.h"
 #include "formats/lessons.h"
 #include "formats/module_file.h"
+#include "formats/sample_lines.h"
 #include "formats/training_log.h"
 #include "formats/training_state.h"
-#include "lib/text/prompts.h"
-#include "lib/text/response.h"
 #include "lib/train/order.h"
 
 #include <math.h>
@@ -124,8 +123,7 @@ struct run {
 	size_t shard, shards;
 	char *cache, *checkpoint; /* owned */
 	struct kv_model model;
-	struct kv_tokenizer *tokenizer;
-	const struct kv_chat *chat;
+	const struct kv_chat *chat; /* asked for */
 	struct kv_device device; /* the student's, f32 */
 	struct kv_engine *engine;
 	struct kv_student *student;
@@ -133,7 +131,7 @@ struct run {
 	json_t *entry, *recipe;
 	struct kv_lessons *lessons;
 	size_t *of[2], n[2]; /* lessons to learn from, and held out */
-	size_t left_out, cut, empty;
+	size_t empty; /* samples without a response */
 	uint64_t bytes; /* of the folder */
 	struct kv_training training;
 	struct kv_training_calls calls;
@@ -243,83 +241,6 @@ understand(char **argv, struct run *r)
 
 /* ---- samples */
 
-static int
-open_tokenizer(struct run *r, const struct kv_prompts *p, struct kv_err *e)
-{
-	bool text = false;
-	int rc;
-
-	for (size_t i = 0; i < p->n && !text; i++)
-		text = p->v[i].text != NULL ||
-		       (o.response_field != NULL && json_is_string(json_object_get(p->v[i].attributes, o.response_field)));
-	if (!text || r->tokenizer != NULL)
-		return KV_OK;
-	if ((rc = kv_tokenizer_new(&r->tokenizer, &r->model.vocab, e)) < 0)
-		return kv_where(e, "%s", kv_common.model);
-	if (o.chat && (r->chat = kv_chat_choose(r->chat, NULL, r->model.vocab.chat_template)) == NULL)
-		return kv_fail(e, KV_EMODEL, "%s: no chat template that is known here; choose one with --chat-template %s",
-		    kv_common.model, kv_chat_names);
-	return KV_OK;
-}
-
-static int
-encode_response(const struct run *r, const struct kv_prompt *p, struct kv_ids *ids, struct kv_err *e)
-{
-	const struct kv_response how = { .kind = KV_RESPONSE_FIELD, .rest = o.response_field };
-	const struct kv_behind b = { .tokenizer = r->tokenizer, .vocab = r->model.cfg.vocab,
-		.flags = o.special ? KV_ENCODE_SPECIAL : 0, .before = p->ids.v, .n_before = p->ids.n };
-	const struct kv_vocab *v = &r->model.vocab;
-	int rc = kv_response_encode(&how, &b, p->attributes, v->stops, v->n_stops, ids, e);
-
-	if (rc == KV_OK && ids->n > o.max_response)
-		ids->n = o.max_response;
-	return rc;
-}
-
-/* A prompt becomes a lesson, unless it is too long. */
-static int
-add_sample(struct run *r, struct kv_prompt *p, struct kv_err *e)
-{
-	const size_t context = r->model.cfg.context;
-	const size_t most = context > 1 && o.max_prompt > context - 1 ? context - 1 : o.max_prompt;
-	struct kv_ids response = { 0 };
-	int rc = KV_OK;
-
-	if (p->ids.n > most && !o.cut) {
-		r->left_out++;
-		return KV_OK;
-	}
-	if (p->ids.n > most) {
-		p->ids.n = most;
-		r->cut++;
-	}
-	if (o.response_field != NULL)
-		rc = encode_response(r, p, &response, e);
-	if (rc == KV_OK)
-		rc = kv_lessons_add(r->lessons, p->id, &p->ids, o.response_field != NULL ? &response : NULL, e);
-	kv_ids_fini(&response);
-	return rc < 0 ? kv_where(e, "%s", p->from != NULL ? p->from : p->id) : rc;
-}
-
-static int
-read_samples(struct run *r, const char *path, struct kv_err *e)
-{
-	struct kv_prompts p = { 0 };
-	int rc = kv_prompts_add_jsonl(&p, path, o.field, o.id_field, e);
-
-	if (rc == KV_OK && (rc = open_tokenizer(r, &p, e)) == KV_OK) {
-		const struct kv_prompt_coding c = { .tokenizer = r->tokenizer, .chat = o.chat ? r->chat : NULL,
-			.system = o.system, .vocab = r->model.cfg.vocab,
-			.flags = (o.no_bos ? 0 : KV_ENCODE_BOS) | (o.special ? KV_ENCODE_SPECIAL : 0) };
-
-		rc = kv_prompts_encode(&p, &c, e);
-	}
-	for (size_t i = 0; i < p.n && rc == KV_OK; i++)
-		rc = add_sample(r, &p.v[i], e);
-	kv_prompts_fini(&p);
-	return rc;
-}
-
 /* Which lessons are held out: those of the other file, or the first ones of an order of their own. */
 static int
 divide(struct run *r, size_t learnt, struct kv_err *e)
@@ -347,20 +268,34 @@ divide(struct run *r, size_t learnt, struct kv_err *e)
 static int
 read_all(struct run *r, struct kv_err *e)
 {
+	struct kv_sample_lines s = {
+		.model = &r->model,
+		.field = o.field,
+		.id_field = o.id_field,
+		.response_field = o.response_field,
+		.chat = o.chat,
+		.template = r->chat,
+		.system = o.system,
+		.flags = (o.no_bos ? 0 : KV_ENCODE_BOS) | (o.special ? KV_ENCODE_SPECIAL : 0),
+		.max_prompt = o.max_prompt,
+		.max_response = o.max_response,
+		.cut = o.cut,
+	};
 	size_t learnt;
 	int rc = KV_OK;
 
 	for (size_t i = 0; r->files[i] != NULL && rc == KV_OK; i++)
-		rc = read_samples(r, r->files[i], e);
+		rc = kv_sample_lines_read(&s, r->files[i], r->lessons, e);
 	learnt = rc == KV_OK ? kv_lessons_count(r->lessons) : 0;
 	if (rc == KV_OK && o.held_out != NULL)
-		rc = read_samples(r, o.held_out, e);
+		rc = kv_sample_lines_read(&s, o.held_out, r->lessons, e);
 	if (rc == KV_OK)
 		rc = divide(r, learnt, e);
-	if (r->left_out > 0)
-		kv_warn("%zu prompts are longer than %zu tokens and left out (--max-prompt, --cut)", r->left_out, o.max_prompt);
-	if (r->cut > 0)
-		kv_warn("%zu prompts were cut to %zu tokens", r->cut, o.max_prompt);
+	if (s.n_left_out > 0)
+		kv_warn("%zu prompts are longer than %zu tokens and left out (--max-prompt, --cut)", s.n_left_out, s.max_prompt);
+	if (s.n_cut > 0)
+		kv_warn("%zu prompts were cut to %zu tokens", s.n_cut, s.max_prompt);
+	kv_sample_lines_fini(&s);
 	return rc;
 }
 
@@ -678,7 +613,6 @@ main(int argc, char **argv)
 	kv_lookahead_free(r.module);
 	kv_engine_free(r.engine);
 	kv_close_device(&r.device);
-	kv_tokenizer_free(r.tokenizer);
 	kv_model_fini(&r.model);
 	free(r.cache);
 	free(r.checkpoint);
