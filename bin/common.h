@@ -25,7 +25,7 @@ struct kv_tool {
 };
 
 enum kv_common {
-	KV_COMMON_OUTPUT = 1, /* -o FILE, --only, --drop */
+	KV_COMMON_OUTPUT = 1, /* -o FILE, --only, --drop, --share */
 	KV_COMMON_DEVICE = 2, /* --device, --threads */
 	KV_COMMON_MODEL = 4,  /* -m MODEL */
 	KV_COMMON_SEED = 8,   /* --seed */
@@ -33,14 +33,14 @@ enum kv_common {
 };
 /* --quiet, --verbose, --help and --version are everywhere. */
 
-/* Values of the shared options after kv_options(); defaults from KV_MODEL, KV_DEVICE, KV_THREADS,
+/* Values of the shared options after kv_options(); defaults from KV_MODEL, KV_DEVICE, KV_THREADS, KV_SHARE,
  * KV_PRECISION. */
 struct kv_common_values {
 	const char *output, *only, *drop, *device, *model;
 	unsigned threads;
 	uint64_t seed;
 	enum kvk_precision precision;
-	bool quiet, verbose;
+	bool quiet, verbose, share;
 	struct kv_params params; /* of METHOD, params.method, which is known when kv_options() returns */
 };
 extern struct kv_common_values kv_common;

@@ -22,6 +22,7 @@ kv_start(struct kv_io *io, char *const *files, bool no_output, const char *uses,
 		.unmet = kv_unmet,
 		.uses = uses,
 		.keeps = keeps,
+		.share = kv_common.share,
 	};
 
 	*io = (struct kv_io){ 0 };

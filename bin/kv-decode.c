@@ -183,6 +183,8 @@ open_writer(struct run *r, struct kv_err *e)
 	if ((rc = kv_writer_open(&r->writer, kv_common.output, kv_common.only, kv_common.drop, e)) < 0)
 		return rc;
 	kv_writer_on_unmet(r->writer, kv_unmet);
+	if (kv_common.share)
+		kv_writer_share(r->writer);
 	/* our entry stands in the history already */
 	return kv_writer_header(r->writer, kv_pipe_model(r->io.pipe), kv_pipe_history(r->io.pipe), NULL, e);
 }

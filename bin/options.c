@@ -37,6 +37,9 @@ static const struct {
 	    { "only", 0, KV_STRING, &kv_common.only, "NAME,...", "only these tensors leave", 0, 0, NULL } },
 	{ KV_COMMON_OUTPUT, false,
 	    { "drop", 0, KV_STRING, &kv_common.drop, "NAME,...", "these tensors do not leave", 0, 0, NULL } },
+	{ KV_COMMON_OUTPUT, false,
+	    { "share", 0, KV_FLAG, &kv_common.share, NULL, "large tensors by reference, not by value; else $KV_SHARE=1", 0, 0,
+		NULL } },
 	{ KV_COMMON_DEVICE, true,
 	    { "device", 0, KV_STRING, &kv_common.device, "NAME", "auto, cpu, cuda or cuda:N; else $KV_DEVICE", 0, 0,
 		NULL } },
@@ -98,6 +101,11 @@ take_environment(const struct kv_tool *tool, struct kv_err *e)
 
 	if ((tool->common & KV_COMMON_MODEL) && (s = getenv("KV_MODEL")) != NULL && *s != '\0')
 		kv_common.model = s;
+	if ((tool->common & KV_COMMON_OUTPUT) && (s = getenv("KV_SHARE")) != NULL && *s != '\0') {
+		if (strcmp(s, "0") != 0 && strcmp(s, "1") != 0)
+			return kv_fail(e, KV_EARG, "KV_SHARE: expected 0 or 1, got '%s'", s);
+		kv_common.share = *s == '1';
+	}
 	if (!(tool->common & KV_COMMON_DEVICE))
 		return KV_OK;
 	if ((s = getenv("KV_DEVICE")) != NULL && *s != '\0')

@@ -81,6 +81,8 @@ open_all(struct kv_pipe *p, const struct kv_pipe_options *o, struct kv_err *e)
 	if ((rc = kv_writer_open(&p->writer, o->output, o->only, o->drop, e)) < 0)
 		return rc;
 	kv_writer_on_unmet(p->writer, o->unmet);
+	if (o->share)
+		kv_writer_share(p->writer);
 	return kv_writer_header_map(p->writer, p->header, p->history, e);
 }
 

@@ -23,7 +23,7 @@ write_bytes(struct kv_pipe *p, const struct kv_item *item, const char *at, size_
 {
 	struct kv_fifo_from from;
 	size_t done;
-	int rc = KV_OK;
+	int rc;
 
 	for (; n > 0 && kv_reader_file_at(p->in[item->input].reader, at, n, &from); n -= done, at += done)
 		if ((rc = kv_writer_hand(p->writer, &from, n, &done, e)) < 0)
@@ -33,13 +33,46 @@ write_bytes(struct kv_pipe *p, const struct kv_item *item, const char *at, size_
 	return kv_writer_bytes(p->writer, at, n, e);
 }
 
+/* Where item's payload begins. */
+static const void *
+first_byte(const struct kv_item *item)
+{
+	return item->parts.at != NULL ? item->parts.at[0] : item->tensor.data;
+}
+
+/* A payload in a mapped file becomes a reference to it, if those are wanted.  KV_END: it does not. */
+static int
+write_reference(struct kv_pipe *p, const struct kv_item *item, struct kv_err *e)
+{
+	struct kv_reader *r = p->in[item->input].reader;
+	struct kv_reference to = { 0 };
+	struct kv_fifo_from from;
+	struct kv_buf raw = { 0 };
+	int rc;
+
+	if (!kv_writer_shares(p->writer) || item->parts.n != 1 || item->parts.size[0] <= KV_SHARE_MIN ||
+	    !kv_reader_file_at(r, first_byte(item), item->parts.size[0], &from) || (to.path = kv_reader_path(r)) == NULL)
+		return KV_END;
+	to.at = from.at;
+	if ((rc = kv_buf_add(&raw, item->raw.data, item->raw.n, e)) == KV_OK &&
+	    (rc = kv_record_place(&raw, 0, &to, e)) == KV_OK)
+		rc = kv_writer_tensor_map(p->writer, &raw, e);
+	kv_buf_fini(&raw);
+	return rc;
+}
+
 /* A tensor that came in, as it came: nobody has changed it.  Its payload's pages, if a file's, are given back. */
 static int
 write_whole(struct kv_pipe *p, const struct kv_item *item, struct kv_err *e)
 {
 	const char *next = item->tensor.data, *at;
-	int rc = kv_writer_tensor_map(p->writer, &item->raw, e);
+	int rc;
 
+	if (item->loan != NULL && item->parts.n == 0)
+		kv_loan_pass(item->loan);
+	if ((rc = write_reference(p, item, e)) != KV_END)
+		return rc;
+	rc = kv_writer_tensor_map(p->writer, &item->raw, e);
 	for (size_t i = 0; i < item->parts.n && rc == KV_OK; i++) {
 		at = item->parts.at != NULL ? item->parts.at[i] : next;
 		if ((rc = kv_writer_part(p->writer, item->parts.size[i], e)) == KV_OK)
@@ -198,6 +231,39 @@ take_unused(struct kv_pipe *p, struct kv_item *item, bool first, struct kv_err *
 	return rc;
 }
 
+/* A payload that lies elsewhere stays there, if the output may say so; else it is to be in the output. */
+static int
+take_loan(struct kv_pipe *p, struct kv_item *item, bool used, bool first, struct kv_err *e)
+{
+	struct kv_reader *r = p->in[item->input].reader;
+	struct kv_tensor *t = &item->tensor;
+	bool leaves = p->writer != NULL && kv_writer_leaves(p->writer, t->name);
+	bool expand = leaves && !kv_writer_refers(p->writer);
+	int rc;
+
+	item->loan = kv_reader_loan(r);
+	item->unused = !used;
+	if ((used || expand) && (rc = kv_reader_payload(r, t, e)) < 0)
+		return rc;
+	if (expand && ((rc = kv_parts_split(&item->parts, t->bytes, kv_tensor_row(t), UINT32_MAX, e)) < 0 ||
+			  (rc = place_parts(&item->parts, t->data, e)) < 0 ||
+			  (rc = kv_record_place(&item->raw, item->parts.n, NULL, e)) < 0))
+		return rc;
+	if (used && p->holding)
+		kv_map_forget(t->data, t->bytes); /* it was looked at for its checksum, and is needed later */
+	if (!used)
+		t->data = NULL;
+	if (leaves && first && (!used || item->sent)) {
+		if ((rc = kv_pipe_write_opening(p, e)) == KV_OK)
+			rc = write_whole(p, item, e);
+		kv_buf_fini(&item->raw);
+		return rc;
+	}
+	if (!used && !leaves)
+		kv_buf_fini(&item->raw);
+	return KV_OK;
+}
+
 /* ---- in: records */
 
 static int
@@ -224,7 +290,10 @@ take_tensor(struct kv_pipe *p, struct kv_step *s, size_t which, struct kv_err *e
 	*t = (struct kv_tensor){ 0 };
 	in->head.raw = (struct kv_buf){ 0 };
 	item->sent = used && first && is_kept(p, item->tensor.name);
-	rc = used ? load_used(p, item, e) : take_unused(p, item, first, e);
+	if (kv_reader_loan(in->reader) != NULL)
+		rc = take_loan(p, item, used, first, e);
+	else
+		rc = used ? load_used(p, item, e) : take_unused(p, item, first, e);
 	if (first && (item->sent || !used))
 		p->n_sent = s->n_items;
 	return rc;

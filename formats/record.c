@@ -149,15 +149,49 @@ check_bytes(const struct kv_tensor *t, struct kv_err *e)
 }
 
 static int
+reference_from_map(struct kv_payload *p, const json_t *map, struct kv_err *e)
+{
+	const json_t *path = json_object_get(map, "path"), *memory = json_object_get(map, "memory");
+	const char *text = json_string_value(path);
+	json_int_t at, page = 4096;
+	int rc;
+
+	if (!json_is_object(map))
+		return kv_fail(e, KV_EFORMAT, "key 'reference' is not a map");
+	if (text == NULL || text[0] != '/' || json_string_length(path) >= PATH_MAX ||
+	    strlen(text) != json_string_length(path))
+		return kv_fail(e, KV_EFORMAT, "key 'path' of 'reference' is not an absolute path");
+	if (json_object_get(map, "device") != NULL)
+		return kv_fail(e, KV_EFORMAT, "a reference to a device, which this version cannot follow");
+	if (memory != NULL && !json_is_boolean(memory))
+		return kv_fail(e, KV_EFORMAT, "key 'memory' of 'reference' is neither true nor false");
+	if ((rc = kv_map_int(map, "offset", 0, INT64_MAX - (json_int_t)p->bytes, &at, e)) < 0)
+		return kv_where(e, "reference");
+	if (json_is_true(memory) && at % page != 0)
+		return kv_fail(e, KV_EFORMAT, "key 'offset' of a 'reference' to memory is no multiple of a page");
+	p->reference = (struct kv_reference){ text, (uint64_t)at, json_is_true(memory) };
+	return KV_OK;
+}
+
+static int
 payload_from_map(struct kv_payload *p, const json_t *map, struct kv_err *e)
 {
 	const json_t *sum = json_object_get(map, "xxh3");
 	const char *hex = json_string_value(sum);
+	const json_t *reference = json_object_get(map, "reference");
 	json_int_t bytes, parts;
 	int rc;
 
-	if ((rc = kv_map_int(map, "bytes", 0, INT64_MAX, &bytes, e)) < 0)
+	if ((rc = kv_map_int(map, "bytes", reference != NULL, INT64_MAX, &bytes, e)) < 0)
 		return rc;
+	if (hex == NULL || json_string_length(sum) != 16 || strspn(hex, "0123456789abcdef") != 16)
+		return kv_fail(e, KV_EFORMAT, "key 'xxh3' is not a checksum of 16 lower-case hexadecimal digits");
+	*p = (struct kv_payload){ .bytes = (size_t)bytes, .xxh3 = strtoull(hex, NULL, 16) };
+	if (reference != NULL) {
+		if ((rc = kv_map_int(map, "parts", 0, 0, &parts, e)) < 0)
+			return kv_where(e, "with a reference");
+		return reference_from_map(p, reference, e);
+	}
 	/* no part is empty unless the whole payload is */
 	if ((rc = kv_map_int(map, "parts", 1,
 		 bytes < 1              ? 1
@@ -168,9 +202,7 @@ payload_from_map(struct kv_payload *p, const json_t *map, struct kv_err *e)
 	if (bytes / UINT32_MAX + (bytes % UINT32_MAX > 0) > parts)
 		return kv_fail(e, KV_EFORMAT,
 		    "%" JSON_INTEGER_FORMAT " bytes do not fit %" JSON_INTEGER_FORMAT " parts", bytes, parts);
-	if (hex == NULL || json_string_length(sum) != 16 || strspn(hex, "0123456789abcdef") != 16)
-		return kv_fail(e, KV_EFORMAT, "key 'xxh3' is not a checksum of 16 lower-case hexadecimal digits");
-	*p = (struct kv_payload){ (size_t)bytes, (size_t)parts, strtoull(hex, NULL, 16) };
+	p->parts = (size_t)parts;
 	return KV_OK;
 }
 
@@ -231,6 +263,38 @@ set_shape(json_t *map, const struct kv_tensor *t)
 	return axes == NULL ? ok : set(map, "axes", axes) && ok;
 }
 
+static bool
+set_place(json_t *map, size_t parts, const struct kv_reference *r)
+{
+	if (!set(map, "parts", json_integer((json_int_t)parts)))
+		return false;
+	if (r == NULL || r->path == NULL)
+		return json_object_del(map, "reference") <= 0; /* there may be none */
+	return set(map, "reference",
+	    json_pack("{s:s, s:I, s:b}", "path", r->path, "offset", (json_int_t)r->at, "memory", r->is_memory));
+}
+
+int
+kv_record_place(struct kv_buf *raw, size_t parts, const struct kv_reference *reference, struct kv_err *e)
+{
+	struct kv_buf placed = { 0 };
+	json_t *map = NULL;
+	int rc = kv_pack_decode(raw->data, raw->n, &map, e);
+
+	if (rc == KV_OK && !set_place(map, parts, reference))
+		rc = kv_no_memory(e, raw->n);
+	if (rc == KV_OK)
+		rc = kv_pack_encode(&placed, map, e);
+	json_decref(map);
+	if (rc < 0) {
+		kv_buf_fini(&placed);
+		return rc;
+	}
+	kv_buf_fini(raw);
+	*raw = placed;
+	return KV_OK;
+}
+
 json_t *
 kv_tensor_to_map(const struct kv_tensor *t, const struct kv_payload *p)
 {
@@ -247,13 +311,19 @@ kv_tensor_to_map(const struct kv_tensor *t, const struct kv_payload *p)
 	     set(map, "parts", json_integer((json_int_t)p->parts)) && set(map, "xxh3", json_string_nocheck(hex));
 	if (t->attrs != NULL)
 		ok = ok && set(map, "attrs", json_incref(t->attrs));
-	if (ok)
+	if (ok && set_place(map, p->parts, &p->reference))
 		return map;
 	json_decref(map);
 	return NULL;
 }
 
 /* ---- parts */
+
+size_t
+kv_tensor_row(const struct kv_tensor *t)
+{
+	return t->n_axes > 0 && t->shape[0] > 0 ? t->bytes / t->shape[0] : t->bytes;
+}
 
 int
 kv_parts_split(struct kv_parts *p, size_t bytes, size_t row, size_t max, struct kv_err *e)

@@ -5,15 +5,19 @@
 #ifndef KV_RECORD_H
 #define KV_RECORD_H
 
+#include "formats/borrower.h"
 #include "formats/stream.h"
 #include "lib/fifo.h"
 
-/* The payload behind a tensor's map. */
+/* The payload behind a tensor's map, or elsewhere. */
 struct kv_payload {
 	size_t bytes, parts;
 	uint64_t xxh3; /* XXH3-64 of all parts together */
+	struct kv_reference reference; /* with parts 0; its path is the map's */
 };
 
+/* Bytes of one index of the outermost axis. */
+size_t kv_tensor_row(const struct kv_tensor *t);
 /* Cut `bytes` into parts of at most `max` bytes: whole multiples of `row` (bytes of one index of the outermost axis)
  * where a row fits a part.  Fails: KV_EFORMAT (too many parts). */
 int kv_parts_split(struct kv_parts *p, size_t bytes, size_t row, size_t max, struct kv_err *e);
@@ -25,6 +29,9 @@ int kv_record_parse(struct kv_record *rec, struct kv_err *e);
  * Fails: KV_EFORMAT, naming the key. */
 int kv_tensor_from_map(struct kv_tensor *t, struct kv_payload *p, const json_t *map, struct kv_err *e);
 json_t *kv_tensor_to_map(const struct kv_tensor *t, const struct kv_payload *p); /* NULL: no memory */
+
+/* A tensor's record that says where its payload lies: in `parts` parts behind it (reference NULL), or elsewhere. */
+int kv_record_place(struct kv_buf *raw, size_t parts, const struct kv_reference *reference, struct kv_err *e);
 
 /* May a tensor or an axis be called so?  1 to KV_NAME_MAX - 1 printable bytes, no space, no comma. */
 bool kv_name_is_valid(const char *name, size_t n);
@@ -60,6 +67,11 @@ int kv_reader_copy(struct kv_reader *r, const struct kv_tensor *t, const struct 
 /* kv_reader_payload() that hands the payload on as well (unless `part` is NULL), for input that is not mapped; to NULL:
  * the same. */
 int kv_reader_fork(struct kv_reader *r, struct kv_tensor *t, const struct kv_taker *to, struct kv_err *e);
+/* The loan that stands for the payload of the tensor just returned, NULL: it lies in the stream.  kv_reader_payload() maps
+ * it. */
+struct kv_loan *kv_reader_loan(const struct kv_reader *r);
+/* The name of a mapped input's file, as any process can open it; NULL: it has none. */
+const char *kv_reader_path(struct kv_reader *r);
 /* Where bytes of a mapped input lie in its file; false: these are none. */
 bool kv_reader_file_at(const struct kv_reader *r, const void *at, size_t n, struct kv_fifo_from *from);
 
@@ -68,6 +80,12 @@ void kv_reader_take_parts(struct kv_reader *r, struct kv_parts *to);
 
 /* The payloads handed out so far are done with: a mapped file's pages need not stay in memory for them. */
 void kv_reader_forget(struct kv_reader *r);
+
+/* Do payloads that lie elsewhere stay there?  Only in a pipe: what is stored stands for itself. */
+bool kv_writer_refers(const struct kv_writer *w);
+/* And those that this program writes: kv_writer_share(). */
+bool kv_writer_shares(const struct kv_writer *w);
+#define KV_SHARE_MIN 4096 /* bytes of a payload that may lie elsewhere: more than this */
 
 /* Does a tensor of this name leave?  kv_writer_tensor_map() and what follows do not ask. */
 bool kv_writer_leaves(const struct kv_writer *w, const char *name);

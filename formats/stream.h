@@ -67,6 +67,10 @@ struct kv_writer;
  * kv_writer_finish(). */
 int kv_writer_open(struct kv_writer **out, const char *path, const char *only, const char *drop, struct kv_err *e);
 
+/* From now on payloads larger than a page stay in our memory, and the stream says where (STREAM.md, References); kv_writer_
+ * finish() then waits until they have been given back.  Only in a pipe: elsewhere nothing changes. */
+void kv_writer_share(struct kv_writer *w);
+
 /* model: the header's model object (borrowed); history: array of earlier entries or NULL (borrowed); entry: ours
  * (borrowed). */
 int kv_writer_header(struct kv_writer *w, const json_t *model, const json_t *history, const json_t *entry,

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * Payloads: loaded, left where they are, taken piece by piece, or stepped over. */
 #include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "formats/stream_reader.h"
 #include "lib/checksum.h"
@@ -58,6 +62,11 @@ check_sum(const struct kv_reader *r, uint64_t found, struct kv_err *e)
 {
 	if (found == r->payload.xxh3)
 		return KV_OK;
+	if (r->loan != NULL)
+		return kv_fail(e, KV_EFORMAT,
+		    "the payload in %s was changed, or another reader has given it back: its checksum is %016" PRIx64
+		    ", expected %016" PRIx64 "; run the pipeline without --share",
+		    kv_loan_path(r->loan), found, r->payload.xxh3);
 	return kv_fail(e, KV_EFORMAT, "the payload was damaged: its checksum is %016" PRIx64 ", expected %016" PRIx64,
 	    found, r->payload.xxh3);
 }
@@ -208,6 +217,14 @@ begin(struct kv_reader *r, size_t bytes, struct kv_err *e)
 	return KV_OK;
 }
 
+static int
+map_loan(struct kv_reader *r, const void **data, bool unseen, struct kv_err *e)
+{
+	int rc = kv_loan_map(r->loan, data, e);
+
+	return rc < 0 || unseen ? rc : check_sum(r, kv_checksum(*data, r->payload.bytes), e);
+}
+
 int
 kv_reader_fork(struct kv_reader *r, struct kv_tensor *t, const struct kv_taker *to, struct kv_err *e)
 {
@@ -216,7 +233,9 @@ kv_reader_fork(struct kv_reader *r, struct kv_tensor *t, const struct kv_taker *
 
 	if (rc < 0)
 		return rc;
-	if ((rc = to == NULL ? borrow_payload(r, &t->data, e) : KV_END) == KV_END && (rc = load_payload(r, &l, e)) == KV_OK) {
+	if (r->loan != NULL)
+		rc = map_loan(r, &t->data, l.unseen, e);
+	else if ((rc = to == NULL ? borrow_payload(r, &t->data, e) : KV_END) == KV_END && (rc = load_payload(r, &l, e)) == KV_OK) {
 		t->data = t->owned = l.data;
 		l.data = NULL;
 	}
@@ -269,6 +288,38 @@ kv_reader_locate(struct kv_reader *r, const struct kv_tensor *t, struct kv_err *
 	if ((rc = begin(r, t->bytes, e)) < 0)
 		return rc;
 	return locate(r, e) < 0 ? kv_reader_broken(r, r->tensor, e) : KV_OK;
+}
+
+struct kv_loan *
+kv_reader_loan(const struct kv_reader *r)
+{
+	return r->pending ? r->loan : NULL;
+}
+
+/* Of an open file, if it still has that name; free() it.  NULL: none, or no memory. */
+static char *
+name_of(int fd)
+{
+	char link[64], path[PATH_MAX];
+	struct stat a, b;
+	ssize_t n;
+
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	if ((n = readlink(link, path, sizeof path - 1)) <= 0)
+		return NULL;
+	path[n] = '\0';
+	if (path[0] != '/' || fstat(fd, &a) < 0 || stat(path, &b) < 0 || a.st_dev != b.st_dev || a.st_ino != b.st_ino)
+		return NULL;
+	return strdup(path);
+}
+
+const char *
+kv_reader_path(struct kv_reader *r)
+{
+	if (!r->path_known && kv_reader_is_mapped(r))
+		r->path = name_of(r->src.fd);
+	r->path_known = true;
+	return r->path;
 }
 
 bool
@@ -371,4 +422,5 @@ void
 kv_reader_forget(struct kv_reader *r)
 {
 	kv_source_forget(&r->src);
+	kv_borrower_return(&r->borrower, kv_reader_loan(r)); /* the head that waits for the next step stays */
 }

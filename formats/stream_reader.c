@@ -179,7 +179,10 @@ check_tensor(struct kv_reader *r, struct kv_record *rec, struct kv_err *e)
 		return kv_where(e, "tensor %s", t->name);
 	strcpy(r->tensor, t->name);
 	r->pending = true;
-	return KV_OK;
+	r->loan = NULL;
+	if (r->payload.reference.path == NULL)
+		return KV_OK;
+	return kv_borrow(&r->borrower, &r->payload.reference, t->bytes, &r->loan, e);
 }
 
 static int
@@ -337,6 +340,8 @@ kv_reader_free(struct kv_reader *r)
 	kv_source_close(&r->src);
 	kv_record_fini(&r->header);
 	kv_parts_fini(&r->parts);
+	kv_borrower_fini(&r->borrower);
+	free(r->path);
 	free(r->names);
 	free(r);
 }

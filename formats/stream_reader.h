@@ -23,6 +23,11 @@ struct kv_reader {
 	char tensor[KV_NAME_MAX];
 	struct kv_payload payload;
 	struct kv_parts parts;
+	/* payloads that lie elsewhere */
+	struct kv_borrower borrower;
+	struct kv_loan *loan; /* of the pending tensor */
+	char *path;           /* kv_reader_path() */
+	bool path_known;
 };
 
 /* Puts the place in front of the fault; the reader is of no use afterwards.  tensor: NULL when it is none's. */

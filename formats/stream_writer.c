@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "formats/join.h"
+#include "formats/lender.h"
 #include "formats/record.h"
 #include "formats/sink.h"
 #include "lib/checksum.h"
@@ -28,6 +29,8 @@ struct kv_writer {
 		bool *met;  /* for each of them: has it been asked about? */
 	} only, drop;
 	kv_unmet_fn *unmet;
+	bool shares;
+	struct kv_lender lender;
 	size_t part_max;    /* bytes of the largest part that is made */
 };
 
@@ -91,6 +94,24 @@ kv_writer_open(struct kv_writer **out, const char *path, const char *only, const
 		*out = NULL;
 	}
 	return rc;
+}
+
+void
+kv_writer_share(struct kv_writer *w)
+{
+	w->shares = kv_writer_refers(w);
+}
+
+bool
+kv_writer_refers(const struct kv_writer *w)
+{
+	return w->sink.is_pipe && w->sink.compressor == NULL;
+}
+
+bool
+kv_writer_shares(const struct kv_writer *w)
+{
+	return w->shares;
 }
 
 void
@@ -270,17 +291,21 @@ kv_writer_sequence(struct kv_writer *w, const json_t *map, struct kv_err *e)
 	return rc;
 }
 
-/* Bytes of one index of the outermost axis. */
-static size_t
-row_bytes(const struct kv_tensor *t)
+/* A payload that stays in memory. */
+static int
+lend(struct kv_writer *w, const struct kv_tensor *t, struct kv_payload *p, struct kv_err *e)
 {
-	return t->n_axes > 0 && t->shape[0] > 0 ? t->bytes / t->shape[0] : t->bytes;
+	p->reference = (struct kv_reference){ .path = w->lender.path, .is_memory = true };
+	if (kv_lender_put(&w->lender, t->data, t->bytes, &p->reference.at, e) < 0)
+		return kv_where(e, "%s", w->sink.name);
+	return KV_OK;
 }
 
 int
 kv_writer_tensor(struct kv_writer *w, const struct kv_tensor *t, struct kv_err *e)
 {
 	struct kv_payload payload = { .bytes = t->bytes };
+	const bool lent = w->shares && t->bytes > KV_SHARE_MIN;
 	struct kv_parts parts = { 0 };
 	json_t *map = NULL;
 	int rc = expect(w, IN_SEQUENCE, "a tensor", e);
@@ -289,7 +314,8 @@ kv_writer_tensor(struct kv_writer *w, const struct kv_tensor *t, struct kv_err *
 		return rc;
 	if (t->data == NULL && t->bytes > 0)
 		return kv_fail(e, KV_EARG, "%s: tensor %s has no data", w->sink.name, t->name);
-	if ((rc = kv_parts_split(&parts, t->bytes, row_bytes(t), w->part_max, e)) < 0)
+	rc = lent ? lend(w, t, &payload, e) : kv_parts_split(&parts, t->bytes, kv_tensor_row(t), w->part_max, e);
+	if (rc < 0)
 		goto done;
 	payload.parts = parts.n;
 	payload.xxh3 = kv_checksum(t->data, t->bytes);
@@ -394,12 +420,13 @@ kv_writer_close(struct kv_writer *w, struct kv_err *e)
 int
 kv_writer_finish(struct kv_writer *w, struct kv_err *e)
 {
+	const bool to_file = w->sink.file.path != NULL; /* which is closed by then */
 	int rc = KV_OK;
 
 	if (w->stage != AFTER_END)
 		rc = put_small(w, KV_RECORD_END, json_pack("{s:I}", "end", (json_int_t)w->n_sequences), e);
-	if (rc == KV_OK)
-		rc = kv_sink_finish(&w->sink, e);
+	if (rc == KV_OK && (rc = kv_sink_finish(&w->sink, e)) == KV_OK)
+		rc = kv_lender_wait(&w->lender, to_file ? -1 : w->sink.fd, e);
 	if (rc == KV_OK && w->n_sequences > 0) {
 		tell_unmet(w, &w->only, "only");
 		tell_unmet(w, &w->drop, "drop");
@@ -414,6 +441,7 @@ kv_writer_drop(struct kv_writer *w)
 	if (w == NULL)
 		return;
 	kv_sink_drop(&w->sink);
+	kv_lender_fini(&w->lender);
 	kv_buf_fini(&w->buf);
 	choice_fini(&w->only);
 	choice_fini(&w->drop);

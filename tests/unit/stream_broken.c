@@ -201,6 +201,8 @@ bombs(void **state)
 	kv_buf_fini(&b);
 }
 
+#define REFERENCE(map) "{'tensor':'k','dtype':'f32','shape':[1],'bytes':4,'xxh3':'0123456789abcdef','reference':" map
+
 /* Records in JSON with ' for ", one a line, after a good header and the opening of a sequence; what the fault says. */
 static void
 records_that_lie(void **state)
@@ -241,6 +243,16 @@ records_that_lie(void **state)
 		{ "{'tensor':'k','dtype':'f32','shape':[1],'bytes':4,'parts':1}", "key 'xxh3'" },
 		{ "{'tensor':'k','dtype':'new','shape':[1],'bytes':1099511627776,'parts':1,'xxh3':'0123456789abcdef'}",
 		    "do not fit 1 parts" },
+		{ REFERENCE("{'path':'/x','offset':0}") ",'parts':1}", "key 'parts' is 1" },
+		{ REFERENCE("{'path':'x','offset':0}") ",'parts':0}", "not an absolute path" },
+		{ REFERENCE("{'path':7,'offset':0}") ",'parts':0}", "not an absolute path" },
+		{ REFERENCE("{'path':'/x'}") ",'parts':0}", "key 'offset' is missing" },
+		{ REFERENCE("{'path':'/x','offset':-1}") ",'parts':0}", "key 'offset' is -1" },
+		{ REFERENCE("{'path':'/x','offset':9223372036854775804}") ",'parts':0}", "key 'offset' is 9223372036854775804" },
+		{ REFERENCE("{'path':'/x','offset':1,'memory':true}") ",'parts':0}", "no multiple of a page" },
+		{ REFERENCE("{'path':'/x','offset':0,'memory':1}") ",'parts':0}", "neither true nor false" },
+		{ REFERENCE("{'path':'/x','offset':0,'device':'cuda:0'}") ",'parts':0}", "reference to a device" },
+		{ REFERENCE("[]") ",'parts':0}", "not a map" },
 	};
 	struct kv_buf b, tail;
 	struct kv_err e = { 0 };

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT */
+#include "formats/borrower.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/buf.h"
+
+/* One file or memory that loans lie in: open from the first of them to the end of the stream, so that a program's memory
+ * outlives the program. */
+struct kv_lent {
+	char *path;
+	bool is_memory, can_give_back;
+	int fd; /* -1: could not be opened */
+};
+
+struct kv_loan {
+	struct kv_loan *next;
+	struct kv_borrower *of;
+	size_t from; /* which of of->lent */
+	uint64_t at;
+	size_t bytes;
+	void *base; /* NULL: not mapped */
+	size_t base_bytes;
+	bool passed;
+};
+
+/* ---- what is lent */
+
+/* Is this memory that a program lent, and not just any file that a stream names?  It is never written to otherwise. */
+static bool
+is_lent_memory(int fd)
+{
+	int seals = fcntl(fd, F_GET_SEALS);
+
+	return seals >= 0 && (seals & F_SEAL_SHRINK);
+}
+
+static void
+open_lent(struct kv_lent *f)
+{
+	int how = O_CLOEXEC | O_NONBLOCK | O_NOCTTY; /* non-blocking: a fifo is refused, not waited for */
+
+	f->can_give_back = f->is_memory;
+	f->fd = open(f->path, (f->is_memory ? O_RDWR : O_RDONLY) | how);
+	if (f->fd < 0 && f->is_memory && errno == EACCES) {
+		f->can_give_back = false;
+		f->fd = open(f->path, O_RDONLY | how);
+	}
+	if (f->fd < 0 || !f->is_memory)
+		return;
+	if (is_lent_memory(f->fd)) {
+		flock(f->fd, LOCK_SH); /* says to the lender that somebody is there */
+		return;
+	}
+	close(f->fd);
+	f->fd = -1;
+	errno = EINVAL;
+}
+
+/* The file's number in b->lent. */
+static int
+find_lent(struct kv_borrower *b, const struct kv_reference *r, size_t *which, struct kv_err *e)
+{
+	struct kv_lent *more;
+
+	for (*which = 0; *which < b->n_lent; ++*which)
+		if (b->lent[*which].is_memory == r->is_memory && strcmp(b->lent[*which].path, r->path) == 0)
+			return KV_OK;
+	if ((more = realloc(b->lent, (b->n_lent + 1) * sizeof *more)) == NULL)
+		return kv_no_memory(e, (b->n_lent + 1) * sizeof *more);
+	b->lent = more;
+	more[b->n_lent] = (struct kv_lent){ .path = strdup(r->path), .is_memory = r->is_memory, .fd = -1 };
+	if (more[b->n_lent].path == NULL)
+		return kv_no_memory(e, strlen(r->path));
+	b->n_lent++;
+	if (r->is_memory)
+		open_lent(&more[*which]); /* a fault is told to whoever looks at it */
+	return KV_OK;
+}
+
+int
+kv_borrow(struct kv_borrower *b, const struct kv_reference *r, size_t bytes, struct kv_loan **loan, struct kv_err *e)
+{
+	struct kv_loan *l = kv_alloc(1, sizeof *l, e);
+	int rc;
+
+	*loan = NULL;
+	if (l == NULL)
+		return KV_EMEM;
+	if ((rc = find_lent(b, r, &l->from, e)) < 0) {
+		free(l);
+		return rc;
+	}
+	l->of = b;
+	l->at = r->at;
+	l->bytes = bytes;
+	l->next = b->loans;
+	*loan = b->loans = l;
+	return KV_OK;
+}
+
+/* ---- looking at it */
+
+static int
+dead(const struct kv_lent *f, const char *why, struct kv_err *e)
+{
+	if (f->is_memory)
+		return kv_fail(e, KV_EIO,
+		    "the payload was left in the memory of another program, which is gone (%s: %s); run the pipeline "
+		    "without --share, or keep that program running",
+		    f->path, why);
+	return kv_fail(e, KV_EIO,
+	    "the payload was left in the file %s, which cannot be used: %s; put it back as it was, or run the pipeline "
+	    "without --share",
+	    f->path, why);
+}
+
+static int
+check_lent(const struct kv_lent *f, const struct kv_loan *l, struct kv_err *e)
+{
+	struct stat st;
+
+	if (f->fd < 0)
+		return dead(f, strerror(errno), e);
+	if (fstat(f->fd, &st) < 0)
+		return dead(f, strerror(errno), e);
+	if (!S_ISREG(st.st_mode))
+		return dead(f, "it is not a regular file", e);
+	if (l->at > (uint64_t)st.st_size || l->bytes > (uint64_t)st.st_size - l->at)
+		return dead(f, "it is too short: it was truncated or replaced", e);
+	return KV_OK;
+}
+
+int
+kv_loan_map(struct kv_loan *l, const void **data, struct kv_err *e)
+{
+	struct kv_lent *f = &l->of->lent[l->from];
+	size_t before = (size_t)(l->at % (uint64_t)sysconf(_SC_PAGESIZE));
+	int rc;
+
+	errno = 0;
+	if (f->fd < 0)
+		open_lent(f);
+	if ((rc = check_lent(f, l, e)) < 0)
+		return rc;
+	if (l->base == NULL) {
+		l->base_bytes = before + l->bytes;
+		l->base = mmap(NULL, l->base_bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, f->fd, (off_t)(l->at - before));
+	}
+	if (l->base == MAP_FAILED) {
+		l->base = NULL;
+		return kv_fail(e, KV_EIO, "%s: cannot map: %s", f->path, strerror(errno));
+	}
+	*data = (const char *)l->base + before;
+	return KV_OK;
+}
+
+void
+kv_loan_pass(struct kv_loan *l)
+{
+	l->passed = true;
+}
+
+const char *
+kv_loan_path(const struct kv_loan *l)
+{
+	return l != NULL ? l->of->lent[l->from].path : "";
+}
+
+/* ---- giving it back */
+
+static void
+give_back(const struct kv_loan *l)
+{
+	const struct kv_lent *f = &l->of->lent[l->from];
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), end = (l->at + l->bytes + page - 1) / page * page;
+
+	if (l->base != NULL)
+		munmap(l->base, l->base_bytes);
+	if (f->can_give_back && f->fd >= 0 && !l->passed && l->at % page == 0)
+		fallocate(f->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)l->at, (off_t)(end - l->at));
+}
+
+void
+kv_borrower_return(struct kv_borrower *b, struct kv_loan *but)
+{
+	struct kv_loan *next;
+
+	for (struct kv_loan *l = b->loans; l != NULL; l = next) {
+		next = l->next;
+		if (l == but)
+			continue;
+		give_back(l);
+		free(l);
+	}
+	b->loans = but;
+	if (but != NULL)
+		but->next = NULL;
+}
+
+void
+kv_borrower_fini(struct kv_borrower *b)
+{
+	kv_borrower_return(b, NULL);
+	for (size_t i = 0; i < b->n_lent; i++) {
+		if (b->lent[i].fd >= 0)
+			close(b->lent[i].fd);
+		free(b->lent[i].path);
+	}
+	free(b->lent);
+	*b = (struct kv_borrower){ 0 };
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT
+ * Payloads that a stream only refers to: they lie in a file, or in the memory of the program that made them (STREAM.md,
+ * References).  Nothing is believed: what is referred to is checked before it is mapped.
+ */
+#ifndef KV_BORROWER_H
+#define KV_BORROWER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lib/err.h"
+
+/* Where a payload lies. */
+struct kv_reference {
+	const char *path; /* absolute; NULL: it lies in the stream itself */
+	uint64_t at;      /* its first byte */
+	bool is_memory;   /* of a running program: a page's start in a memfd that was lent */
+};
+
+struct kv_loan;
+
+/* The loans of one stream.  Zeros are none. */
+struct kv_borrower {
+	struct kv_lent *lent; /* [n_lent] files */
+	size_t n_lent;
+	struct kv_loan *loans; /* the last one first */
+};
+
+/* Note a payload of `bytes` that was referred to; *loan lives until kv_borrower_return().  A program's memory is held from
+ * now on.  Fails: KV_EMEM. */
+int kv_borrow(struct kv_borrower *b, const struct kv_reference *r, size_t bytes, struct kv_loan **loan, struct kv_err *e);
+/* Its bytes, mapped and all there.  Fails: KV_EIO, saying what became of it and what to do. */
+int kv_loan_map(struct kv_loan *l, const void **data, struct kv_err *e);
+/* The reference has gone on to the next program, which will give it back. */
+void kv_loan_pass(struct kv_loan *l);
+/* What the message about bytes that are not what they should be calls their place; NULL: no loan, "". */
+const char *kv_loan_path(const struct kv_loan *l);
+
+/* All loans but one (NULL: all) are done with: unmapped, and what was not passed on is given back to the program that
+ * lent it. */
+void kv_borrower_return(struct kv_borrower *b, struct kv_loan *but);
+void kv_borrower_fini(struct kv_borrower *b);
+
+#endif
