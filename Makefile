@@ -22,14 +22,17 @@ SHARE := $(filter-out $(BIN),$(sort $(wildcard bin/*.c)))
 UNIT  := $(sort $(wildcard tests/unit/*.c tests/kernels/*.c))
 TLIB  := $(sort $(wildcard tests/lib/*.c))
 TOOL  := $(sort $(wildcard tests/tools/*.c))
+BENCH := $(sort $(wildcard bench/*.c))
+BLIB  := $(sort $(wildcard bench/lib/*.c))
 
 LIBOBJ  := $(LIB:%=$B/obj/%.o)
 TLIBOBJ := $(TLIB:%=$B/obj/%.o)
 PROGS   := $(BIN:bin/%.c=$B/bin/%)
 TESTS   := $(UNIT:tests/%.c=$B/tests/%)
 TOOLS   := $(TOOL:tests/%.c=$B/tests/%)
+BENCHES := $(BENCH:%.c=$B/%)
 
-.PHONY: all check check-long check-unit check-cli check-includes demo install uninstall clean help
+.PHONY: all check check-long check-unit check-cli check-includes bench demo install uninstall clean help
 all: $(PROGS)
 
 $B/obj/kernels/%.c.o $B/obj/lib/checksum.c.o: ALLFLAGS += $(KERNEL_CFLAGS)
@@ -55,6 +58,10 @@ $B/tests/%: $B/obj/tests/%.c.o $B/tests/libtest.a $B/libkv.a
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(ALLFLAGS) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS) -lcmocka
 
+$B/bench/%: $B/obj/bench/%.c.o $(BLIB:%=$B/obj/%.o) $(SHARE:%=$B/obj/%.o) $B/libkv.a
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(ALLFLAGS) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+
 .SECONDARY:
 -include $(shell find $B/obj -name '*.d' 2>/dev/null)
 
@@ -65,10 +72,14 @@ check-includes:
 	@tests/check-methods
 check-unit: $(TESTS)
 	@tests/run-unit $(TESTS)
-check-cli: $(PROGS) $(TOOLS)
+check-cli: $(PROGS) $(TOOLS) $(BENCHES)
 	@KV_BUILD=$(abspath $B) bats tests/cli
-check-long: all $(TOOLS)
+check-long: all $(TOOLS) $(BENCHES)
 	@KV_BUILD=$(abspath $B) tests/run-long
+
+# ---- measurements: bench/run.sh says what of, and which variables it knows
+bench: all $(BENCHES)
+	@KV_BUILD=$(abspath $B) bench/run.sh
 
 # ---- the demo: installs what is missing, fetches a real small model, runs the pipeline on a real document
 demo:
@@ -95,6 +106,7 @@ help:
 	@echo 'make demo        install missing Debian packages, fetch a small model, run the whole pipeline'
 	@echo 'make check       all tests (a few minutes; no network, no GPU); with SAN=1 under ASan and UBSan'
 	@echo 'make check-long  slow tests: the demo model and original vocabularies are fetched'
+	@echo 'make bench       measure every stage and pipeline (10 minutes); BENCH_QUICK=1: try it out (1 minute)'
 	@echo 'make install     to $$DESTDIR$$prefix (/usr/local); make uninstall takes it away'
 	@echo 'make clean       remove build/'
 	@echo 'Variables: CC CFLAGS CPPFLAGS LDFLAGS KERNEL_CFLAGS prefix DESTDIR B (build folder) SAN'
