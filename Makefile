@@ -58,6 +58,7 @@ $B/tests/%: $B/obj/tests/%.c.o $B/tests/libtest.a $B/libkv.a
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(ALLFLAGS) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS) -lcmocka
 
+$B/bench/roof: LIBS += -ldnnl
 $B/bench/%: $B/obj/bench/%.c.o $(BLIB:%=$B/obj/%.o) $(SHARE:%=$B/obj/%.o) $B/libkv.a
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(ALLFLAGS) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)

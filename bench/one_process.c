@@ -43,7 +43,7 @@ static const struct kv_tool tool = {
 	.usage = "METHOD -m MODEL -f FILE -b ENTRIES -n TOKENS",
 	.brief = "prefill, score, budget, evict and decode in one process",
 	.opts = opts,
-	.common = KV_COMMON_DEVICE | KV_COMMON_MODEL,
+	.common = KV_COMMON_DEVICE | KV_COMMON_MODEL | KV_COMMON_PRECISION,
 	.methods = methods,
 };
 
@@ -240,6 +240,7 @@ main(int argc, char **argv)
 	if (kv_budget_needs_all(&r.budgeting))
 		kv_usage(&tool, "METHOD looks at all layers: not here");
 	kv_device_plan(&r.device, kv_common.device, kv_common.threads);
+	r.device.precision = kv_common.precision;
 	if ((rc = kv_params_open(&kv_common.params, &e)) == KV_OK)
 		rc = work(&r, &e);
 	fini(&r);
