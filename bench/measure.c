@@ -9,8 +9,9 @@
  * A round is every run once, in the order of the file, so that whatever else happens on the machine happens to all of
  * them.  An EXPRESSION (expression.h) is computed in every round by itself; LABEL has no blanks.  In it, NAME is
  * the run's wall time in seconds, NAME:cpu the processor's (user and system, all programs), NAME:peak the largest
- * resident memory of any of its programs in kB, NAME:bytes the size of its standard output if that is a file or kept,
- * NAME:KEY a number of the JSON object that it printed.  Empty lines and those that begin with # are left out.
+ * resident memory of any of its programs in kB, both also of one program (NAME:cpu.kv_score for kv-score), NAME:bytes
+ * the size of its standard output if that is a file or kept, NAME:KEY a number of the JSON object that it printed.
+ * Empty lines and those that begin with # are left out.
  *
  * Prints TSV: name, program, quantity (wall_s, cpu_s, peak_kb, bytes, value), median, min, max, rounds.  The line of a
  * run as a whole has - for a program.  Exits with 1 as soon as a program ends with another status than 0, or when a
@@ -279,6 +280,38 @@ print_run(const struct run *r, double *x)
 	}
 }
 
+/* "kv_score" is kv-score: expressions read - as minus.  SIZE_MAX: the run has no such program. */
+static size_t
+find_program(const struct run *r, const char *name)
+{
+	for (size_t i = 0; i < r->command.n; i++) {
+		const char *p = r->command.programs[i].name, *q = name;
+
+		while (*p != '\0' && (*p == *q || (*p == '-' && *q == '_')))
+			p++, q++;
+		if (*p == '\0' && *q == '\0')
+			return i;
+	}
+	return SIZE_MAX;
+}
+
+/* "cpu.kv_score" */
+static bool
+get_of_program(const struct run *r, const char *field, size_t round, double *value)
+{
+	const char *dot = strchr(field, '.');
+	const size_t program = dot != NULL ? find_program(r, dot + 1) : SIZE_MAX;
+
+	if (program == SIZE_MAX)
+		return false;
+	for (size_t q = 0; q < N_QUANTITIES; q++)
+		if (quantities[q].of_program && strncmp(quantities[q].field, field, (size_t)(dot - field)) == 0) {
+			*value = quantities[q].of(r, program, round);
+			return true;
+		}
+	return false;
+}
+
 /* ctx: the round. */
 static bool
 get(void *ctx, const char *name, const char *field, double *value)
@@ -292,6 +325,8 @@ get(void *ctx, const char *name, const char *field, double *value)
 			*value = quantities[q].of(r, SIZE_MAX, round);
 			return true;
 		}
+	if (get_of_program(r, field, round, value))
+		return true;
 	number = json_object_get(r->object[round], field);
 	*value = json_number_value(number);
 	return json_is_number(number);
@@ -346,7 +381,8 @@ main(int argc, char **argv)
 	if ((f = optind < argc ? fopen(argv[optind], "r") : stdin) == NULL)
 		leave(2, "%s: %s", argv[optind], strerror(errno));
 	read_file(f);
-	fclose(f);
+	if (f != stdin) /* descriptor 0 stays taken */
+		fclose(f);
 	run_all();
 	x = grown(NULL, m.rounds, sizeof *x);
 	printf("name\tprogram\tquantity\tmedian\tmin\tmax\trounds\n");

@@ -139,7 +139,7 @@ seconds(struct timeval t)
 	return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
 }
 
-/* Takes in and out. */
+/* Takes in and out, which are neither 0 nor 1: those have been open since we began. */
 static pid_t
 start(const struct program *p, int in, int out)
 {
