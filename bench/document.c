@@ -62,7 +62,7 @@ try(const struct kv_tokenizer *t, const int32_t *ids, size_t n, struct kv_buf *o
 	out->n = 0;
 	if ((rc = kv_decode(t, ids, n, false, out, e)) == KV_OK)
 		rc = kv_encode(t, out->data, out->n, KV_ENCODE_BOS, &again, e);
-	*fits = again.n == wanted;
+	*fits = out->n > 0 && again.n == wanted;
 	kv_ids_fini(&again);
 	return rc;
 }

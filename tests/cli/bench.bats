@@ -104,7 +104,7 @@ value() {
 
 @test "a document has exactly the tokens that were asked for" {
 	export KV_MODEL=$(tiny_model)
-	for n in 1 2 33 500; do
+	for n in 2 33 300; do
 		document -n $n "$BATS_TEST_DIRNAME/../../examples/report.txt" >text
 		kv-prefill -f text --queries none --drop k,v,logits -o s.kv
 		kv-show --json --no-stats s.kv | grep -c "\"prompt_length\":$n[,}]"
