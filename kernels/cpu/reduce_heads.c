@@ -2,20 +2,27 @@
  * The query heads of a group become one row. */
 #include "kernels/cpu/cpu.h"
 
-static float
-reduce(const float *x, size_t G, size_t n, enum kvk_reduce how)
+#define SOME 64 /* places at a time */
+
+/* y [m], m <= SOME, from x [G] rows that are n apart. */
+static void
+reduce(const float *x, size_t G, size_t n, size_t m, enum kvk_reduce how, float *y)
 {
-	double sum = 0;
-	float max = x[0];
+	double sum[SOME] = { 0 };
 
 	if (how == KVK_MAX) {
-		for (size_t i = 1; i < G; i++)
-			max = x[i * n] <= max ? max : x[i * n]; /* a NaN stays */
-		return max;
+		for (size_t i = 0; i < m; i++)
+			y[i] = x[i];
+		for (size_t g = 1; g < G; g++)
+			for (size_t i = 0; i < m; i++)
+				y[i] = x[g * n + i] <= y[i] ? y[i] : x[g * n + i]; /* a NaN stays */
+		return;
 	}
-	for (size_t i = 0; i < G; i++)
-		sum += (double)x[i * n];
-	return (float)(how == KVK_MEAN ? sum / (double)G : sum);
+	for (size_t g = 0; g < G; g++)
+		for (size_t i = 0; i < m; i++)
+			sum[i] += (double)x[g * n + i];
+	for (size_t i = 0; i < m; i++)
+		y[i] = (float)(how == KVK_MEAN ? sum[i] / (double)G : sum[i]);
 }
 
 struct job {
@@ -31,8 +38,12 @@ items(void *ctx, size_t from, size_t to, size_t worker)
 	const struct job *j = ctx;
 
 	(void)worker;
-	for (size_t i = from; i < to; i++)
-		j->y[i] = reduce(j->x + i / j->n * j->G * j->n + i % j->n, j->G, j->n, j->how);
+	for (size_t m; from < to; from += m) {
+		const size_t at = from % j->n, left = j->n - at < to - from ? j->n - at : to - from;
+
+		m = left < SOME ? left : SOME;
+		reduce(j->x + from / j->n * j->G * j->n + at, j->G, j->n, m, j->how, j->y + from);
+	}
 }
 
 int
@@ -45,6 +56,6 @@ cpu_reduce_heads(struct kvk_dev *dev, const float *x, size_t Hq, size_t Hkv, siz
 	if (how > KVK_MAX)
 		return cpu_fail(dev, CPU_ESHAPE, "reduce_heads: heads are reduced by mean, sum or max");
 	j.G = Hq / Hkv;
-	cpu_run(dev, Hkv * n, 16384, items, &j);
+	cpu_run(dev, Hkv * n, 32768, items, &j);
 	return 0;
 }

@@ -70,21 +70,19 @@ weigh(const struct kv_budget_layer *l, double *s, struct kv_err *e)
 
 /* cnt [H]: how many of the layer's `total` best each head has; the `first` best of every head come before all others. */
 static int
-count_best(const struct kv_budget_layer *l, const struct kv_params *p, size_t first, size_t total, size_t *cnt,
-    struct kv_err *e)
+count_taken(const struct kv_budget_layer *l, const float *pooled, const float *raw, bool normal, size_t first, size_t total,
+    size_t *cnt, struct kv_err *e)
 {
 	const size_t H = l->H, n = l->room;
-	const float *raw = kv_is(p, &tie, "raw") ? l->raw : NULL;
-	float *pooled = kv_alloc(H * n, sizeof *pooled, e);
 	double *s = kv_alloc(H * n, sizeof *s, e);
 	uint8_t *taken = kv_alloc(H * n, 1, e);
-	int rc = pooled != NULL && s != NULL && taken != NULL ? kv_budget_pooled(l, pooled, e) : KV_EMEM;
+	int rc = s != NULL && taken != NULL ? KV_OK : KV_EMEM;
 
 	for (size_t i = 0; i < H * n && rc == KV_OK; i++)
 		s[i] = (double)pooled[i];
 	for (size_t h = 0; h < H && rc == KV_OK; h++)
 		rc = kv_best(s + h * n, raw != NULL ? raw + h * n : NULL, n, first, taken + h * n, e);
-	if (rc == KV_OK && kv_flag(p, &normalize))
+	if (rc == KV_OK && normal)
 		rc = weigh(l, s, e);
 	if (rc == KV_OK)
 		rc = kv_best(s, raw, H * n, total - H * first, taken, e);
@@ -95,6 +93,22 @@ count_best(const struct kv_budget_layer *l, const struct kv_params *p, size_t fi
 	}
 	free(taken);
 	free(s);
+	return rc;
+}
+
+static int
+count_best(const struct kv_budget_layer *l, const struct kv_params *p, size_t first, size_t total, size_t *cnt,
+    struct kv_err *e)
+{
+	const float *raw = kv_is(p, &tie, "raw") ? l->raw : NULL;
+	const bool normal = kv_flag(p, &normalize);
+	float *pooled = kv_alloc_unset(l->H * l->room, sizeof *pooled, e);
+	int rc = pooled != NULL ? kv_budget_pooled(l, pooled, e) : KV_EMEM;
+
+	if (rc == KV_OK && !normal && first == 0)
+		rc = kv_best_by_head(pooled, raw, l->H, l->room, total, cnt, e);
+	else if (rc == KV_OK)
+		rc = count_taken(l, pooled, raw, normal, first, total, cnt, e);
 	free(pooled);
 	return rc;
 }

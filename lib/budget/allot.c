@@ -16,8 +16,8 @@ struct allotment {
 	size_t fixed; /* protected entries of a head, at most T */
 	size_t sum;   /* entries to spend, protected ones included */
 	size_t total; /* of these, history entries; 0 when sum does not even cover the protected */
-	float *raw;
-	size_t *B; /* [H] the result */
+	float *raw; /* NULL where the scores themselves serve */
+	size_t *B;  /* [H] the result */
 	uint8_t *keep;
 	struct kv_tensor budget, protect;
 };
@@ -54,16 +54,23 @@ kv_budget_needs_all(const struct kv_budgeting *x)
 
 /* ---- reading */
 
-/* raw [H][room]: the scored columns that are candidates. */
+/* Are the scored columns just the candidates? */
+static bool
+are_candidates(const struct allotment *a)
+{
+	return a->l.n_sink == 0 && a->n == a->l.room;
+}
+
+/* to [H][room]: the scored columns that are candidates. */
 static void
-take_candidates(struct allotment *a, const float *from, float *to)
+take_candidates(const struct allotment *a, const float *from, float *to)
 {
 	const size_t first = a->l.n_sink < a->l.at->T ? a->l.n_sink : a->l.at->T, room = a->l.room;
 	const size_t scored = a->n > first ? (a->n - first < room ? a->n - first : room) : 0;
 
 	for (size_t h = 0; h < a->l.H; h++) {
-		for (size_t i = 0; i < scored; i++)
-			to[h * room + i] = from[h * a->n + first + i];
+		if (scored > 0)
+			memcpy(to + h * room, from + h * a->n + first, scored * sizeof *to);
 		for (size_t i = scored; i < room; i++)
 			to[h * room + i] = -INFINITY;
 	}
@@ -73,10 +80,12 @@ int
 kv_budget_pooled(const struct kv_budget_layer *l, float *pooled, struct kv_err *e)
 {
 	struct allotment a = { .l = *l, .n = l->scores->shape[1] };
-	float *all = kv_alloc(l->H * a.n + 1, sizeof *all, e);
+	float *all;
 	int rc;
 
-	if (all == NULL)
+	if (are_candidates(&a))
+		return kv_pooled(l->at->device, l->score, l->scores->data, l->H, a.n, pooled, e);
+	if ((all = kv_alloc_unset(l->H * a.n + 1, sizeof *all, e)) == NULL)
 		return KV_EMEM;
 	if ((rc = kv_pooled(l->at->device, l->score, l->scores->data, l->H, a.n, all, e)) == KV_OK)
 		take_candidates(&a, all, pooled);
@@ -157,8 +166,10 @@ read_layer(struct allotment *a, const struct kv_budgeting *x, struct kv_err *e)
 	a->total = a->sum > a->l.H * a->fixed ? a->sum - a->l.H * a->fixed : 0;
 	if ((a->B = kv_alloc(a->l.H, sizeof *a->B, e)) == NULL)
 		return KV_EMEM;
-	if (a->l.scores != NULL) {
-		if ((a->raw = kv_alloc(a->l.H * a->l.room + 1, sizeof *a->raw, e)) == NULL)
+	if (a->l.scores != NULL && are_candidates(a)) {
+		a->l.raw = a->l.scores->data;
+	} else if (a->l.scores != NULL) {
+		if ((a->raw = kv_alloc_unset(a->l.H * a->l.room + 1, sizeof *a->raw, e)) == NULL)
 			return KV_EMEM;
 		take_candidates(a, a->l.scores->data, a->raw);
 		a->l.raw = a->raw;

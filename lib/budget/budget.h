@@ -132,6 +132,9 @@ int kv_apportion(const uint64_t *num, uint64_t den, size_t n, size_t total, size
  * taken [n]: non-zero does not compete; becomes 1 for the k best of the others (all of them if there are fewer).
  * Time: linear in n.  Fails: KV_EMEM. */
 int kv_best(const double *s, const float *tie, size_t n, size_t k, uint8_t *taken, struct kv_err *e);
+/* The same of s [H][n], all heads together (tie [H][n]), where only cnt [H] is wanted: how many each head has of the k
+ * best.  Two passes and hardly any memory. */
+int kv_best_by_head(const float *s, const float *tie, size_t H, size_t n, size_t k, size_t *cnt, struct kv_err *e);
 
 /* The methods: each the only symbol of its file. */
 extern const struct kv_budget_method kv_budget_adakv;

@@ -40,14 +40,23 @@ by_weight(const void *a, const void *b)
 	return x->h < y->h ? -1 : x->h > y->h;
 }
 
+/* Eight at a time, so that one comparison need not wait for another; false for NaN. */
 static double
 largest_of(const float *s, size_t n)
 {
-	float m = -INFINITY;
+	float m[8];
+	size_t i = 0;
 
-	for (size_t i = 0; i < n; i++)
-		m = s[i] > m ? s[i] : m; /* false for NaN */
-	return (double)m;
+	for (size_t j = 0; j < 8; j++)
+		m[j] = -INFINITY;
+	for (; i + 8 <= n; i += 8)
+		for (size_t j = 0; j < 8; j++)
+			m[j] = s[i + j] > m[j] ? s[i + j] : m[j];
+	for (; i < n; i++)
+		m[0] = s[i] > m[0] ? s[i] : m[0];
+	for (size_t j = 1; j < 8; j++)
+		m[0] = m[j] > m[0] ? m[j] : m[0];
+	return (double)m[0];
 }
 
 /* x [H], and the attributes `maxima` (null: there is none) and `abnormal`. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * What every row of the table keeps, walked over random inputs: the sum is what was granted (less only where METHODS says
- * so), no head has more than there is, protected entries come first; and kv_best() against sorting. */
+ * so), no head has more than there is, protected entries come first; and kv_best() and
+ * kv_best_by_head() against sorting. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -111,7 +112,7 @@ contract(void **state)
 			}
 }
 
-/* ---- kv_best() */
+/* ---- kv_best(), kv_best_by_head() */
 
 static const double *sort_s;
 static const float *sort_tie;
@@ -161,12 +162,44 @@ best(void **state)
 		}
 }
 
+static void
+best_by_head(void **state)
+{
+	static const float odd[] = { 0.0f, -0.0f, NAN, INFINITY, -INFINITY, 1e-45f, -1e-45f, 1, -1, 1e38f };
+
+	(void)state;
+	srand(3);
+	for (size_t H = 1; H < 5; H++)
+		for (size_t n = 1; n < 40; n += 3)
+			for (size_t k = 0; k < H * n + 2; k += 1 + n / 8) {
+				float s[160], tie[160];
+				double wide[160];
+				size_t order[160], want[4] = { 0 }, cnt[4];
+				struct kv_err e = { 0 };
+
+				for (size_t i = 0; i < H * n; i++) {
+					s[i] = k % 2 ? odd[rand() % 10] : (float)(rand() % 500) / 3;
+					tie[i] = (float)(rand() % 3);
+					wide[i] = (double)s[i];
+					order[i] = i;
+				}
+				sort_s = wide;
+				sort_tie = k % 3 ? tie : NULL;
+				qsort(order, H * n, sizeof *order, better);
+				for (size_t i = 0; i < k && i < H * n; i++)
+					want[order[i] / n]++;
+				assert_int_equal(kv_best_by_head(s, sort_tie, H, n, k, cnt, &e), KV_OK);
+				assert_memory_equal(cnt, want, H * sizeof *cnt);
+			}
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(contract),
 		cmocka_unit_test(best),
+		cmocka_unit_test(best_by_head),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
