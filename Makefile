@@ -12,6 +12,10 @@ KERNEL_CFLAGS ?= -O3 -march=native
 WARN    := -Wall -Wextra -Wshadow
 comma   := ,
 SANFLAGS := $(if $(SAN),-fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+# Thread-local memory of libraries that are opened late, as oneDNN is, confuses ASan's view of it, and then its leak check.
+ifdef SAN
+export ASAN_OPTIONS := $(if $(ASAN_OPTIONS),$(ASAN_OPTIONS):)intercept_tls_get_addr=0
+endif
 
 ALLFLAGS = -std=c11 -D_GNU_SOURCE -DKV_VERSION='"$(VERSION)"' -I. $(WARN) -pthread -ffp-contract=off
 LIBS     = -lmsgpackc -ljansson -lxxhash -lpcre2-8 -lutf8proc -larchive -ldl -lm
