@@ -397,7 +397,7 @@ write_sequence(
 		goto done;
 	rc = kv_writer_close(r->writer, e);
 done:
-	kv_emit_free(r->emit);
+	kv_emit_free(r->emit); /* which settles: the logits have left too */
 	r->emit = NULL;
 	free(logits);
 	return rc;
@@ -455,6 +455,7 @@ work(struct run *r, struct kv_err *e)
 	int rc;
 
 	if ((rc = kv_writer_open(&r->writer, kv_common.output, kv_common.only, kv_common.drop, e)) < 0 ||
+	    (rc = kv_writer_background(r->writer, e)) < 0 ||
 	    (rc = read_prompts(&r->prompts, e)) < 0 || (rc = kv_response_read(&r->response, e)) < 0 ||
 	    (rc = kv_model_open(&r->model, kv_common.model, true, e)) < 0 || (rc = read_module(r, e)) < 0 ||
 	    (rc = open_tokenizer(r, e)) < 0 || (rc = encode_prompts(r, e)) < 0 || (rc = check_room(r, e)) < 0 ||

@@ -97,6 +97,7 @@ kv_emit_free(struct kv_emit *x)
 {
 	if (x == NULL)
 		return;
+	kv_writer_settle(x->o.writer, NULL); /* who goes on with the writer hears of its fault */
 	for (size_t i = 0; i < N_PARTS; i++) {
 		json_decref(x->part[i].attrs);
 		free(x->part[i].host);
@@ -132,7 +133,9 @@ kv_emit_layer(struct kv_emit *x, const struct kv_layer_view *view, struct kv_err
 	size_t layer = view->layer, skipped = (view->n - x->part[Q].n) * x->o.cfg->D;
 	int rc;
 
-	if ((rc = emit(x, layer, &x->part[Q], view->q + skipped, view->n, e)) < 0 ||
+	/* the memory of the layer before this one is free when that has been written */
+	if ((rc = kv_writer_settle(x->o.writer, e)) < 0 ||
+	    (rc = emit(x, layer, &x->part[Q], view->q + skipped, view->n, e)) < 0 ||
 	    (rc = emit(x, layer, &x->part[Q_BEHIND], view->q_behind, view->n_behind, e)) < 0 ||
 	    (rc = emit(x, layer, &x->part[K], view->k, view->stride, e)) < 0 ||
 	    (rc = emit(x, layer, &x->part[K_BEHIND], view->k_behind, view->stride, e)) < 0 ||

@@ -71,6 +71,12 @@ int kv_writer_open(struct kv_writer **out, const char *path, const char *only, c
  * finish() then waits until they have been given back.  Only in a pipe: elsewhere nothing changes. */
 void kv_writer_share(struct kv_writer *w);
 
+/* From now on a thread does the writing, for programs that compute meanwhile.  A tensor's data has to stay as it is until
+ * kv_writer_settle(), which waits until all has been written; a fault comes from the next call, whichever it is.
+ * Fails: KV_EMEM, KV_EFAIL (no thread). */
+int kv_writer_background(struct kv_writer *w, struct kv_err *e);
+int kv_writer_settle(struct kv_writer *w, struct kv_err *e);
+
 /* model: the header's model object (borrowed); history: array of earlier entries or NULL (borrowed); entry: ours
  * (borrowed). */
 int kv_writer_header(struct kv_writer *w, const json_t *model, const json_t *history, const json_t *entry,

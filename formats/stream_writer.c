@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "formats/backlog.h"
 #include "formats/join.h"
 #include "formats/lender.h"
 #include "formats/record.h"
@@ -20,6 +21,7 @@ enum stage { BEFORE_HEADER, BETWEEN_SEQUENCES, IN_SEQUENCE, AFTER_END };
 
 struct kv_writer {
 	struct kv_sink sink;
+	struct kv_backlog *backlog; /* NULL: what is put out has been written */
 	struct kv_buf buf;
 	uint64_t offset; /* bytes since the stream's start, those in buf included */
 	enum stage stage;
@@ -140,10 +142,26 @@ kv_writer_on_unmet(struct kv_writer *w, kv_unmet_fn *unmet)
 static int
 put_out(struct kv_writer *w, const void *bytes, size_t n, struct kv_err *e)
 {
-	int rc = w->buf.n + n > 0 ? kv_sink_write_both(&w->sink, w->buf.data, w->buf.n, bytes, n, e) : KV_OK;
+	size_t n_head = w->buf.n;
 
 	w->buf.n = 0;
-	return rc;
+	if (n_head + n == 0)
+		return KV_OK;
+	if (w->backlog != NULL)
+		return kv_backlog_put(w->backlog, w->buf.data, n_head, bytes, n, e);
+	return kv_sink_write_both(&w->sink, w->buf.data, n_head, bytes, n, e);
+}
+
+int
+kv_writer_background(struct kv_writer *w, struct kv_err *e)
+{
+	return kv_backlog_new(&w->backlog, &w->sink, e);
+}
+
+int
+kv_writer_settle(struct kv_writer *w, struct kv_err *e)
+{
+	return w->backlog != NULL ? kv_backlog_settle(w->backlog, e) : KV_OK;
 }
 
 static int
@@ -213,7 +231,7 @@ kv_writer_hand(struct kv_writer *w, const struct kv_fifo_from *from, size_t n, s
 	int rc = flush(w, e);
 
 	*done = 0;
-	if (rc == KV_OK)
+	if (rc == KV_OK && (rc = kv_writer_settle(w, e)) == KV_OK)
 		rc = kv_sink_hand(&w->sink, from, n, done, e);
 	w->offset += *done;
 	return rc;
@@ -425,7 +443,7 @@ kv_writer_finish(struct kv_writer *w, struct kv_err *e)
 
 	if (w->stage != AFTER_END)
 		rc = put_small(w, KV_RECORD_END, json_pack("{s:I}", "end", (json_int_t)w->n_sequences), e);
-	if (rc == KV_OK && (rc = kv_sink_finish(&w->sink, e)) == KV_OK)
+	if (rc == KV_OK && (rc = kv_writer_settle(w, e)) == KV_OK && (rc = kv_sink_finish(&w->sink, e)) == KV_OK)
 		rc = kv_lender_wait(&w->lender, to_file ? -1 : w->sink.fd, e);
 	if (rc == KV_OK && w->n_sequences > 0) {
 		tell_unmet(w, &w->only, "only");
@@ -440,6 +458,7 @@ kv_writer_drop(struct kv_writer *w)
 {
 	if (w == NULL)
 		return;
+	kv_backlog_free(w->backlog);
 	kv_sink_drop(&w->sink);
 	kv_lender_fini(&w->lender);
 	kv_buf_fini(&w->buf);
