@@ -66,4 +66,8 @@ void cpu_tile_meet(const struct attention *a, size_t g, size_t i0, size_t R, siz
  * finite values if k is finite. */
 void cpu_turn_keys(const void *k, enum kvk_type type, size_t n, size_t D, float *kt);
 
+/* In fixed point, precision i16: see attention_i16.h.  fits: can it be? */
+bool cpu_attention_i16_fits(const struct attention *a);
+int cpu_attention_i16(struct kvk_dev *dev, struct attention *a);
+
 #endif

@@ -225,5 +225,7 @@ cpu_attention(struct kvk_dev *dev, const float *q, const size_t *q_at, size_t n,
 	if (a.tile_rows > n)
 		a.tile_rows = n;
 	a.tiles = (n + a.tile_rows - 1) / a.tile_rows;
+	if (dev->precision == KVK_PRECISION_I16 && cpu_attention_i16_fits(&a))
+		return cpu_attention_i16(dev, &a);
 	return a.tiles == 1 ? few_rows(dev, &a) : many_rows(dev, &a);
 }
