@@ -23,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define KVK_ABI      6  /* raised with every change of the table */
+#define KVK_ABI      7  /* raised with every change of the table */
 #define KVK_ROW_TILE 64 /* rows; see Conventions */
 
 /* Element types: of tensors in a stream (the first ones) and of weights in a model file (all but I32). */
@@ -267,6 +267,11 @@ struct kvk_backend {
 
 	/* See struct kvk_product.  Bound: k * 2^-23 * factor * sum |a||b|. */
 	int (*product)(struct kvk_dev *dev, const struct kvk_product *job);
+
+	/* linear() for a few rows through a weight opened for many, at precision f32, without its promise that a row's bits
+	 * do not depend on the others. */
+	int (*linear_rows)(struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias,
+	    int add, float *y);
 
 	/* dx [n][cols] = dy [n][rows] * w (+ dx, when add is not 0), of a weight opened for many rows at precision f32. */
 	int (*linear_back)(struct kvk_dev *dev, const struct kvk_weight *w, const float *dy, size_t n, int add, float *dx);

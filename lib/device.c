@@ -45,6 +45,7 @@ static const struct {
 	{ "pool", false, offsetof(struct kvk_backend, pool) },
 	{ "select", false, offsetof(struct kvk_backend, select) },
 	{ "product", false, offsetof(struct kvk_backend, product) },
+	{ "linear_rows", false, offsetof(struct kvk_backend, linear_rows) },
 	{ "linear_back", false, offsetof(struct kvk_backend, linear_back) },
 	{ "rms_norm_back", false, offsetof(struct kvk_backend, rms_norm_back) },
 	{ "silu_mul_back", false, offsetof(struct kvk_backend, silu_mul_back) },

@@ -134,8 +134,10 @@ gather(const struct job *j, const float *p, const float *x, size_t n, float *o)
 	size_t d = 0, r;
 
 	for (; d + 16 <= Dv; d += 16) {
-		for (r = 0; r + 6 <= R; r += 6)
+		for (r = 0; r + 6 <= R && r + 8 != R; r += 6)
 			gather_block(6, 2, p + r, R, x + d, Dv, n, o + r * Dv + d);
+		for (; r + 4 <= R; r += 4)
+			gather_block(4, 2, p + r, R, x + d, Dv, n, o + r * Dv + d);
 		for (; r < R; r += 2)
 			gather_block(2, 2, p + r, R, x + d, Dv, n, o + r * Dv + d);
 	}

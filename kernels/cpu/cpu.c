@@ -270,6 +270,7 @@ const struct kvk_backend kvk_cpu = {
 	.pool = cpu_pool,
 	.select = cpu_select,
 	.product = cpu_dense_product,
+	.linear_rows = cpu_linear_rows,
 	.linear_back = cpu_linear_back,
 	.rms_norm_back = cpu_rms_norm_back,
 	.silu_mul_back = cpu_silu_mul_back,

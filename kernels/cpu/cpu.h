@@ -126,6 +126,8 @@ int cpu_forms(struct kvk_dev *dev, const struct kvk_forms *job, double *z);
 int cpu_pool(struct kvk_dev *dev, const float *x, size_t H, size_t n, enum kvk_pool kind, size_t width, float *y);
 int cpu_select(struct kvk_dev *dev, const struct kvk_select *job, int32_t *index);
 int cpu_dense_product(struct kvk_dev *dev, const struct kvk_product *job);
+int cpu_linear_rows(
+    struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias, int add, float *y);
 int cpu_linear_back(struct kvk_dev *dev, const struct kvk_weight *w, const float *dy, size_t n, int add, float *dx);
 int cpu_rms_norm_back(struct kvk_dev *dev, const float *x, const float *w, float eps, const float *dy, size_t n,
     size_t d, int add, float *dx);

@@ -22,11 +22,36 @@ struct job {
 	size_t stride;
 };
 
+/* Eight rows of eight at distance ldx, turned, to rows at distance PANEL. */
+static inline void
+turn_eight(const float *x, size_t ldx, float *to)
+{
+	f32x8 a[8], b[8];
+
+	for (size_t i = 0; i < 8; i++)
+		a[i] = *(const f32x8_mem *)(x + i * ldx);
+	for (int i = 0; i < 8; i += 2) {
+		b[i] = __builtin_shufflevector(a[i], a[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+		b[i + 1] = __builtin_shufflevector(a[i], a[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+	}
+	for (int i = 0; i < 8; i += 4)
+		for (int j = 0; j < 2; j++) {
+			a[i + 2 * j] = __builtin_shufflevector(b[i + j], b[i + 2 + j], 0, 1, 8, 9, 4, 5, 12, 13);
+			a[i + 2 * j + 1] = __builtin_shufflevector(b[i + j], b[i + 2 + j], 2, 3, 10, 11, 6, 7, 14, 15);
+		}
+	for (int i = 0; i < 4; i++) {
+		*(f32x8_mem *)(to + (size_t)i * PANEL) = __builtin_shufflevector(a[i], a[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+		*(f32x8_mem *)(to + (size_t)(i + 4) * PANEL) =
+		    __builtin_shufflevector(a[i], a[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+	}
+}
+
 /* Columns j0 .. j0 + PANEL - 1 of depth rows of b; zeros where b has no more. */
 static void
 pack(const struct kvk_product *p, size_t k0, size_t depth, size_t j0, float *to)
 {
 	const size_t width = p->n - j0 < PANEL ? p->n - j0 : PANEL;
+	const size_t wide = p->b_row == 1 ? width / 8 * 8 : 0, deep = wide > 0 ? depth / 8 * 8 : 0;
 
 	if (p->b_col == 1 && width == PANEL) {
 		for (size_t k = 0; k < depth; k++)
@@ -35,10 +60,12 @@ pack(const struct kvk_product *p, size_t k0, size_t depth, size_t j0, float *to)
 	}
 	if (width < PANEL)
 		memset(to, 0, depth * PANEL * sizeof *to);
-	for (size_t k1 = 0; k1 < depth; k1 += 8) /* eight at a time: whole lines of a b that is turned */
-		for (size_t j = 0; j < width; j++)
-			for (size_t k = k1; k < k1 + 8 && k < depth; k++)
-				to[k * PANEL + j] = p->b[(k0 + k) * p->b_row + (j0 + j) * p->b_col];
+	for (size_t k = 0; k < deep; k += 8)
+		for (size_t j = 0; j < wide; j += 8)
+			turn_eight(p->b + k0 + k + (j0 + j) * p->b_col, p->b_col, to + k * PANEL + j);
+	for (size_t k = 0; k < depth; k++)
+		for (size_t j = k < deep ? wide : 0; j < width; j++)
+			to[k * PANEL + j] = p->b[(k0 + k) * p->b_row + (j0 + j) * p->b_col];
 }
 
 /* R rows by V vectors; constants where this is expanded. */
@@ -95,8 +122,10 @@ panel(const struct kvk_product *p, size_t from, size_t to, size_t k0, const floa
 
 	for (; width <= 8 && i + 12 <= to; i += 12, a += 12 * p->a_row, c += 12 * p->c_row)
 		block(12, 1, p, a, b, depth, add, width, c);
-	for (; i + ROWS <= to; i += ROWS, a += ROWS * p->a_row, c += ROWS * p->c_row)
+	for (; i + ROWS <= to && i + 8 != to; i += ROWS, a += ROWS * p->a_row, c += ROWS * p->c_row)
 		block(ROWS, 2, p, a, b, depth, add, width, c);
+	for (; i + 4 <= to; i += 4, a += 4 * p->a_row, c += 4 * p->c_row) /* 8 rows are 4 and 4, not 6 and a slow 2 */
+		block(4, 2, p, a, b, depth, add, width, c);
 	for (; i + 2 <= to; i += 2, a += 2 * p->a_row, c += 2 * p->c_row)
 		block(2, 2, p, a, b, depth, add, width, c);
 	if (i < to)
@@ -150,6 +179,28 @@ cpu_dense_product(struct kvk_dev *dev, const struct kvk_product *p)
 		return CPU_EMEM;
 	cpu_run(dev, j.bands * tall, 100000 / (work + 1) + 1, pieces, &j);
 	return 0;
+}
+
+/* A row's bias is there first, so that one pass over y is enough. */
+static void
+begin_rows(const struct kvk_weight *w, const float *bias, int add, size_t n, float *y)
+{
+	for (size_t i = 0; i < n && bias != NULL; i++, y += w->rows)
+		for (size_t j = 0; j < w->rows; j++)
+			y[j] = add ? y[j] + bias[j] : bias[j];
+}
+
+int
+cpu_linear_rows(
+    struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias, int add, float *y)
+{
+	const struct kvk_product p = { .a = x, .a_row = w->cols, .a_col = 1, .b = w->f32, .b_row = 1, .b_col = w->cols,
+		.c = y, .c_row = w->rows, .m = n, .n = w->rows, .k = w->cols, .factor = 1, .add = add || bias != NULL };
+
+	if (w->f32 == NULL)
+		return cpu_fail(dev, CPU_ETYPE, "linear_rows: a weight opened for many rows in f32 is needed");
+	begin_rows(w, bias, add, n, y);
+	return cpu_dense_product(dev, &p);
 }
 
 int

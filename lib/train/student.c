@@ -9,7 +9,7 @@
 
 #include "lib/buf.h"
 
-#define OPS "product linear_back rms_norm_back silu_mul_back heads_back behind behind_back"
+#define OPS "product linear_rows linear_back rms_norm_back silu_mul_back heads_back behind behind_back"
 
 /* What a layer's rows were on their way forth; device memory. */
 struct trace {
@@ -304,7 +304,7 @@ apply(const struct pass *p, enum kv_role role, const float *in, const float *bia
 	const size_t r = s->shape->shape.rank, n = p->n;
 	float *a, *b, *t = p->t->t + role * n * r;
 	size_t rows, cols;
-	int status = s->x->d->op->linear(s->x->d->dev, s->w[p->layer].w[role], in, n, bias, add, y);
+	int status = s->x->d->op->linear_rows(s->x->d->dev, s->w[p->layer].w[role], in, n, bias, add, y);
 
 	if (status != 0 || !adapter(p, role, s->parameters, &a, &b))
 		return status;

@@ -60,6 +60,39 @@ products_of_any_layout(void **state)
 }
 
 static void
+through_a_weight(void **state)
+{
+	static const size_t sizes[][3] = { { 37, 70, 9 }, { 16, 8, 32 }, { 70, 300, 33 }, { 5, 3, 1 } };
+	struct kvk_dev *dev = test_dev(2);
+
+	(void)state;
+	for (size_t i = 0; i < 4; i++)
+		for (int form = 0; form < 4; form++) {
+			const size_t rows = sizes[i][0], cols = sizes[i][1], n = sizes[i][2];
+			float *w = test_floats(rows * cols, 1, 4), *x = test_floats(n * cols, 1, 5), *y = test_floats(n * rows, 1, 6);
+			float *bias = test_floats(rows, 1, 7);
+			double *want = doubles(n * rows);
+			struct kvk_weight *weight;
+
+			for (size_t r = 0; r < n * rows; r++) {
+				want[r] = (form & 1 ? (double)y[r] : 0) + (form & 2 ? (double)bias[r % rows] : 0);
+				for (size_t k = 0; k < cols; k++)
+					want[r] += (double)x[r / rows * cols + k] * (double)w[r % rows * cols + k];
+			}
+			assert_int_equal(kvk_cpu.weight_open(dev, &weight, w, KVK_F32, rows, cols, KVK_MANY_ROWS), 0);
+			assert_int_equal(kvk_cpu.linear_rows(dev, weight, x, n, form & 2 ? bias : NULL, form & 1, y), 0);
+			test_near("linear_rows", y, want, n * rows, 5e-5, 1e-6);
+			kvk_cpu.weight_close(dev, weight);
+			free(want);
+			free(bias);
+			free(y);
+			free(x);
+			free(w);
+		}
+	kvk_cpu.close(dev);
+}
+
+static void
 back_through_a_weight(void **state)
 {
 	const size_t rows = 37, cols = 70, n = 9;
@@ -383,6 +416,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(products_of_any_layout),
+		cmocka_unit_test(through_a_weight),
 		cmocka_unit_test(back_through_a_weight),
 		cmocka_unit_test(back_through_norms),
 		cmocka_unit_test(back_through_silu),
