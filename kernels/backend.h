@@ -61,7 +61,7 @@ struct kvk_weight; /* a matrix of the model, made ready for products */
  * norms and everything else are f32 or better always. */
 enum kvk_precision {
 	KVK_PRECISION_F32,  /* the reference */
-	KVK_PRECISION_BF16, /* factors rounded to bf16 */
+	KVK_PRECISION_BF16, /* factors rounded to bf16; on the CPU by f32 products, at their speed */
 	KVK_PRECISION_I16,  /* block fixed point: 32 neighbouring factors of a sum share an f32 scale, each is an integer of 14
 	                       bits; integer sums within a block.  Some 30 times finer than bf16 */
 	KVK_PRECISION_AUTO, /* the fastest that the device does well */
@@ -220,7 +220,8 @@ struct kvk_backend {
 
 	/* y [n][rows] = x [n][cols] * w^T (+ bias [rows]) (+ y, when add is not 0).  f32 accumulation.
 	 * Bound: cols * 2^-23 * sum |x||w| in f32; with factors rounded to bf16 2^-7, to i16 2^-12 of the largest factors of
-	 * a block in their place, in addition. */
+	 * a block in their place, in addition.  For few rows a quantised matrix is multiplied as it is, and one of floats as in
+	 * f32 (with bf16 and f16 or bf16 elements: as in bf16). */
 	int (*linear)(struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias, int add,
 	    float *y);
 

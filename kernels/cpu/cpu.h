@@ -38,7 +38,8 @@ struct kvk_weight {
 	size_t rows, cols;
 	size_t row_bytes;
 	const uint8_t *bytes; /* [rows][row_bytes] as in the file; borrowed */
-	const float *f32;     /* [rows][cols]: the same as floats, in place or in `owned`; NULL while quantised */
+	const float *f32;     /* [rows][cols]: the same as floats, in place or in `owned` (with precision bf16 and for many
+	                         rows rounded to that); NULL while quantised */
 	float *owned;
 	struct cpu_fixed_right *fixed; /* [rows / 16, rounded up][blocks of a row]: packed for many rows of precision i16 */
 };
@@ -75,6 +76,9 @@ cpu_is_float(enum kvk_type type)
 {
 	return type == KVK_F32 || type == KVK_F16 || type == KVK_BF16;
 }
+
+/* y = x rounded to the nearest bf16, ties to even; y may be x. */
+void cpu_round_bf16(const float *x, float *y, size_t n);
 
 /* Sum of squares, eight running sums in double precision. */
 double cpu_sum_squares(const float *x, size_t n);

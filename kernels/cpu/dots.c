@@ -6,7 +6,21 @@
 #include "kernels/cpu/half.h"
 #include "kernels/cpu/vec.h"
 
+typedef int8_t i8x16 __attribute__((vector_size(16)));
 typedef int16_t i16x16 __attribute__((vector_size(32)));
+
+static inline void
+halves_at(const uint8_t *x, float *y)
+{
+	y[0] = half_at(x);
+	y[1] = half_at(x + 2);
+}
+
+static inline void
+widen(const i8x16 *x, i16x16 *y)
+{
+	*y = __builtin_convertvector(*x, i16x16);
+}
 
 static inline void
 multiply32(const i16x16 *w, const int16_t *x, i32x8 *sum)

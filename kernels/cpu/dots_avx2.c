@@ -9,15 +9,25 @@
 
 #define AVX2 __attribute__((target("avx2,f16c")))
 
+typedef int8_t i8x16 __attribute__((vector_size(16)));
 typedef int16_t i16x16 __attribute__((vector_size(32)));
 
-static inline __attribute__((always_inline)) AVX2 float
-half_at(const uint8_t *x)
+static inline __attribute__((always_inline)) AVX2 void
+halves_at(const uint8_t *x, float *y)
 {
-	uint16_t h;
+	int32_t v;
+	__m128 f;
 
-	memcpy(&h, x, sizeof h);
-	return _cvtsh_ss(h);
+	memcpy(&v, x, sizeof v);
+	f = _mm_cvtph_ps(_mm_cvtsi32_si128(v));
+	y[0] = _mm_cvtss_f32(f);
+	y[1] = _mm_cvtss_f32(_mm_movehdup_ps(f));
+}
+
+static inline __attribute__((always_inline)) AVX2 void
+widen(const i8x16 *x, i16x16 *y)
+{
+	*y = (i16x16)_mm256_cvtepi8_epi16((__m128i)*x);
 }
 
 static inline __attribute__((always_inline)) AVX2 void

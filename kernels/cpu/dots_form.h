@@ -2,7 +2,8 @@
  * The form of kernels/cpu/dots.h that dots.c and dots_avx2.c are made of.  Before they include it they define
  *	DOTS         the table's name
  *	DOTS_TARGET  the attribute of functions for the instruction set
- *	half_at      half float -> float
+ *	halves_at    two half floats at x, as floats
+ *	widen        sixteen signed bytes as 16-bit integers
  *	multiply32   the eight sums of a block
  * Vectors are the compilers' own, so that what is known of the file's types stands here once.  Formats of the types:
  * kernels/cpu/expand.c. */
@@ -13,7 +14,6 @@
 #define AT_ONCE 4 /* rows of x that share the unpacking of a block */
 
 typedef uint8_t u8x16 __attribute__((vector_size(16)));
-typedef int8_t i8x16 __attribute__((vector_size(16)));
 typedef uint16_t u16x8 __attribute__((vector_size(16)));
 
 /* 32 elements: q[i] * d - with minima, + m of their half. */
@@ -25,13 +25,6 @@ struct block {
 enum minima { NONE, ONE, TWO /* one for each half */ };
 
 typedef void unpack_fn(const uint8_t *w, size_t b, struct block *u); /* block b (of 32) of a row at w */
-
-/* Bytes, signed, as 16-bit integers. */
-FORM void
-widen(const i8x16 *x, i16x16 *q)
-{
-	*q = __builtin_convertvector(*x, i16x16);
-}
 
 /* 16 bytes x >> shift & mask; the mask drops what 16-bit shifts move across bytes. */
 FORM void
@@ -47,11 +40,34 @@ take(const uint8_t *x, int shift, uint8_t mask, i8x16 *q)
 FORM void
 take_fifth(const uint8_t *x, i8x16 *q)
 {
-	const uint8_t a = x[0], b = x[1];
-	const u8x16 v = { a, a, a, a, a, a, a, a, b, b, b, b, b, b, b, b };
 	const u8x16 bit = { 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128 };
+	u8x16 v = { x[0], x[1] };
 
+	v = __builtin_shufflevector(v, v, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
 	*q = (i8x16)((v & bit) != 0) & 16;
+}
+
+/* A half float by itself. */
+FORM float
+lone_half(const uint8_t *x)
+{
+	uint16_t alone[2] = { 0 };
+	float v[2];
+
+	memcpy(alone, x, sizeof *alone);
+	halves_at((const uint8_t *)alone, v);
+	return v[0];
+}
+
+/* d and m of q4_1 and q5_1 */
+FORM void
+scale_and_offset(const uint8_t *x, struct block *u)
+{
+	float v[2];
+
+	halves_at(x, v);
+	u->d = v[0];
+	u->m[0] = v[1];
 }
 
 FORM void
@@ -66,7 +82,7 @@ unpack_q4_0(const uint8_t *w, size_t b, struct block *u)
 		q -= 8;
 		widen(&q, &u->q[h]);
 	}
-	u->d = half_at(x);
+	u->d = lone_half(x);
 }
 
 FORM void
@@ -80,8 +96,7 @@ unpack_q4_1(const uint8_t *w, size_t b, struct block *u)
 		take(x + 4, 4 * h, 15, &q);
 		widen(&q, &u->q[h]);
 	}
-	u->d = half_at(x);
-	u->m[0] = half_at(x + 2);
+	scale_and_offset(x, u);
 }
 
 FORM void
@@ -97,7 +112,7 @@ unpack_q5_0(const uint8_t *w, size_t b, struct block *u)
 		q = (q | fifth) - 16;
 		widen(&q, &u->q[h]);
 	}
-	u->d = half_at(x);
+	u->d = lone_half(x);
 }
 
 FORM void
@@ -113,8 +128,7 @@ unpack_q5_1(const uint8_t *w, size_t b, struct block *u)
 		q |= fifth;
 		widen(&q, &u->q[h]);
 	}
-	u->d = half_at(x);
-	u->m[0] = half_at(x + 2);
+	scale_and_offset(x, u);
 }
 
 FORM void
@@ -128,7 +142,7 @@ unpack_q8_0(const uint8_t *w, size_t b, struct block *u)
 		memcpy(&q, x + 2 + 16 * h, sizeof q);
 		widen(&q, &u->q[h]);
 	}
-	u->d = half_at(x);
+	u->d = lone_half(x);
 }
 
 FORM void
@@ -136,17 +150,18 @@ unpack_q2_k(const uint8_t *w, size_t b, struct block *u)
 {
 	const uint8_t *x = w + b / 8 * 84;
 	const size_t g = b % 8;
-	const float dmin = half_at(x + 82);
+	float v[2];
 
+	halves_at(x + 80, v);
+	u->d = v[0];
 	for (size_t h = 0; h < 2; h++) {
 		i8x16 q;
 
 		take(x + 16 + 32 * (g / 4) + 16 * h, (int)(g % 4 * 2), 3, &q);
 		widen(&q, &u->q[h]);
 		u->q[h] *= (int16_t)(x[2 * g + h] & 15);
-		u->m[h] = -(dmin * (float)(x[2 * g + h] >> 4));
+		u->m[h] = -(v[1] * (float)(x[2 * g + h] >> 4));
 	}
-	u->d = half_at(x + 80);
 }
 
 FORM void
@@ -165,7 +180,7 @@ unpack_q3_k(const uint8_t *w, size_t b, struct block *u)
 		widen(&q, &u->q[h]);
 		u->q[h] *= (int16_t)(((sc[s % 8] >> 4 * (s / 8) & 15) | (sc[8 + s % 4] >> 2 * (s / 4) & 3) << 4) - 32);
 	}
-	u->d = half_at(x + 108);
+	u->d = lone_half(x + 108);
 }
 
 /* Scale and minimum of group g of q4_k and q5_k. */
@@ -186,6 +201,7 @@ unpack_q4_k(const uint8_t *w, size_t b, struct block *u)
 {
 	const uint8_t *x = w + b / 8 * 144;
 	const size_t g = b % 8;
+	float v[2];
 	int s, m;
 
 	scale_and_min(x + 4, g, &s, &m);
@@ -196,8 +212,9 @@ unpack_q4_k(const uint8_t *w, size_t b, struct block *u)
 		widen(&q, &u->q[h]);
 		u->q[h] *= (int16_t)s;
 	}
-	u->d = half_at(x);
-	u->m[0] = -(half_at(x + 2) * (float)m);
+	halves_at(x, v);
+	u->d = v[0];
+	u->m[0] = -(v[1] * (float)m);
 }
 
 FORM void
@@ -205,6 +222,7 @@ unpack_q5_k(const uint8_t *w, size_t b, struct block *u)
 {
 	const uint8_t *x = w + b / 8 * 176;
 	const size_t g = b % 8;
+	float v[2];
 	int s, m;
 
 	scale_and_min(x + 4, g, &s, &m);
@@ -217,8 +235,9 @@ unpack_q5_k(const uint8_t *w, size_t b, struct block *u)
 		widen(&q, &u->q[h]);
 		u->q[h] *= (int16_t)s;
 	}
-	u->d = half_at(x);
-	u->m[0] = -(half_at(x + 2) * (float)m);
+	halves_at(x, v);
+	u->d = v[0];
+	u->m[0] = -(v[1] * (float)m);
 }
 
 /* The largest integers of all types, 32 * 128: a sum of 32 products fits 32 bits with much to spare. */
@@ -237,7 +256,7 @@ unpack_q6_k(const uint8_t *w, size_t b, struct block *u)
 		widen(&low, &u->q[h]);
 		u->q[h] *= (int16_t)(int8_t)x[192 + 2 * g + h];
 	}
-	u->d = half_at(x + 208);
+	u->d = lone_half(x + 208);
 }
 
 struct output {

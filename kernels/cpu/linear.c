@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Dense products with many rows, by oneDNN's sgemm.
+ * Dense products with many rows: by oneDNN's sgemm, or in block fixed point.  Precision bf16 rounds both factors and
+ * multiplies them as f32, which gives what a bf16 unit with f32 sums gives, at f32's speed.
  *
  * oneDNN's result for a row depends on the number of rows and columns of the call (it chooses kernels by shape), so
  * every call made here has one of two shapes: KVK_ROW_TILE rows by BLOCK columns, or by the columns left at the right
@@ -17,9 +18,10 @@ struct product {
 	size_t n;
 	int add;
 	float *y;
-	const float *last; /* [KVK_ROW_TILE][cols]: the rows of the last tile if that is not full, zeros behind */
-	char *scratch;     /* a tile [KVK_ROW_TILE][BLOCK] per thread, at multiples of stride */
+	float *last;    /* [KVK_ROW_TILE][cols]: the rows of the last tile if that is not full, zeros behind */
+	float *scratch; /* a tile [KVK_ROW_TILE][BLOCK] per thread */
 	size_t tiles;
+	float *rounded; /* [n][cols]: x, where precision bf16 wants that */
 	struct kvk_dev *dev;
 	_Atomic int failed;
 };
@@ -63,7 +65,7 @@ static void
 multiply_tiles(void *ctx, size_t from, size_t to, size_t worker)
 {
 	struct product *p = ctx;
-	float *tile = (float *)(void *)p->scratch + worker * KVK_ROW_TILE * BLOCK;
+	float *tile = p->scratch + worker * KVK_ROW_TILE * BLOCK;
 	int status;
 
 	for (size_t u = from; u < to; u++)
@@ -72,32 +74,61 @@ multiply_tiles(void *ctx, size_t from, size_t to, size_t worker)
 }
 
 static void
-fill_last(const struct product *p, float *last)
+fill_last(const struct product *p)
 {
 	const size_t rest = p->n % KVK_ROW_TILE, cols = p->w->cols;
+	float *last = p->last;
 
 	memcpy(last, p->x + (p->n - rest) * cols, rest * cols * sizeof *last);
 	memset(last + rest * cols, 0, (KVK_ROW_TILE - rest) * cols * sizeof *last);
 }
 
+/* Items: rows of x. */
+static void
+round_rows(void *ctx, size_t from, size_t to, size_t worker)
+{
+	const struct product *p = ctx;
+	const size_t cols = p->w->cols;
+
+	(void)worker;
+	cpu_round_bf16(p->x + from * cols, p->rounded + from * cols, (to - from) * cols);
+}
+
+/* Scratch: a tile per thread, then the rows of the last tile, then rounded rows; the latter two where they are needed. */
+static int
+take_scratch(struct kvk_dev *dev, struct product *p)
+{
+	const size_t cols = p->w->cols, tiles = (size_t)dev->threads * KVK_ROW_TILE * BLOCK;
+	const size_t last = p->n % KVK_ROW_TILE != 0 ? KVK_ROW_TILE : 0;
+	const size_t rounded = dev->precision == KVK_PRECISION_BF16 ? p->n : 0;
+	size_t floats, stride;
+	float *at;
+
+	if (__builtin_mul_overflow(last + rounded, cols, &floats) || floats > SIZE_MAX / 8)
+		return cpu_fail(dev, CPU_ESHAPE, "rows of %zu elements are too long", cols);
+	if ((at = cpu_scratch(dev, 1, (tiles + floats) * sizeof *at, &stride)) == NULL)
+		return CPU_EMEM;
+	p->scratch = at;
+	p->last = last > 0 ? at + tiles : NULL;
+	p->rounded = rounded > 0 ? at + tiles + last * cols : NULL;
+	return 0;
+}
+
 static int
 linear_many(struct kvk_dev *dev, struct product *p)
 {
-	const size_t blocks = (p->w->rows + BLOCK - 1) / BLOCK, threads = (size_t)dev->threads;
-	const size_t tile_bytes = KVK_ROW_TILE * BLOCK * sizeof(float);
-	size_t stride, last_bytes;
+	const size_t blocks = (p->w->rows + BLOCK - 1) / BLOCK;
+	const int rc = take_scratch(dev, p);
 
-	if (__builtin_mul_overflow(KVK_ROW_TILE * sizeof(float), p->w->cols, &last_bytes))
-		return cpu_fail(dev, CPU_ESHAPE, "rows of %zu elements are too long", p->w->cols);
-	p->tiles = (p->n + KVK_ROW_TILE - 1) / KVK_ROW_TILE;
-	p->scratch =
-	    cpu_scratch(dev, 1, threads * tile_bytes + (p->n % KVK_ROW_TILE ? last_bytes : 0), &stride);
-	if (p->scratch == NULL)
-		return CPU_EMEM;
-	if (p->n % KVK_ROW_TILE != 0) {
-		p->last = (float *)(void *)(p->scratch + threads * tile_bytes);
-		fill_last(p, (float *)(void *)(p->scratch + threads * tile_bytes));
+	if (rc != 0)
+		return rc;
+	if (p->rounded != NULL) {
+		cpu_run(dev, p->n, 16384 / p->w->cols + 1, round_rows, p);
+		p->x = p->rounded;
 	}
+	if (p->last != NULL)
+		fill_last(p);
+	p->tiles = (p->n + KVK_ROW_TILE - 1) / KVK_ROW_TILE;
 	cpu_run(dev, p->tiles * blocks, 1, multiply_tiles, p);
 	return p->failed;
 }

@@ -42,6 +42,7 @@ struct product {
 	size_t n;
 	int add;
 	float *y;
+	bool bf16; /* both factors are rounded to it */
 	char *scratch;
 	size_t stride;
 };
@@ -73,6 +74,8 @@ multiply_group(const struct product *p, size_t r0, size_t n_w, float *scratch)
 		row[g] = w->f32 != NULL ? w->f32 + r * w->cols : scratch + g * w->cols;
 		if (w->f32 == NULL)
 			cpu_expand[w->type](w->bytes + r * w->row_bytes, scratch + g * w->cols, blocks);
+		if (p->bf16)
+			cpu_round_bf16(row[g], scratch + g * w->cols, w->cols);
 	}
 	for (; i + 2 <= p->n; i += 2) {
 		dots(row, GROUP, p->x + i * w->cols, 2, w->cols, out);
@@ -96,17 +99,27 @@ groups(void *ctx, size_t from, size_t to, size_t worker)
 		multiply_group(p, r, rows - r < GROUP ? rows - r : GROUP, (float *)(void *)(p->scratch + worker * p->stride));
 }
 
+/* Matrices of floats stay as they are at any precision: they are adapters, and small. */
 int
 cpu_linear_few(
     struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias, int add, float *y)
 {
 	struct product p = { .w = w, .x = x, .n = n, .bias = bias, .add = add, .y = y };
-	size_t bytes;
+	const size_t threads = (size_t)dev->threads;
+	size_t floats;
 
-	if (__builtin_mul_overflow(GROUP * sizeof(float), w->cols, &bytes))
+	p.bf16 = dev->precision == KVK_PRECISION_BF16 && w->f32 == NULL;
+	if (__builtin_mul_overflow(threads * GROUP + (p.bf16 ? n : 0), w->cols, &floats) || floats > SIZE_MAX / 8)
 		return cpu_fail(dev, CPU_ESHAPE, "rows of %zu elements are too long", w->cols);
-	if ((p.scratch = cpu_scratch(dev, (size_t)dev->threads, bytes, &p.stride)) == NULL)
+	p.stride = cpu_room(GROUP * w->cols, sizeof(float));
+	if ((p.scratch = cpu_scratch(dev, 1, threads * p.stride + (p.bf16 ? n * w->cols * sizeof *x : 0), &floats)) == NULL)
 		return CPU_EMEM;
+	if (p.bf16) {
+		float *rounded = (float *)(void *)(p.scratch + threads * p.stride);
+
+		cpu_round_bf16(x, rounded, n * w->cols);
+		p.x = rounded;
+	}
 	cpu_run(dev, (w->rows + GROUP - 1) / GROUP, 10000 / (GROUP * w->cols * n + 1) + 1, groups, &p);
 	return 0;
 }

@@ -42,13 +42,27 @@ own(struct kvk_dev *dev, const struct kvk_weight *w, size_t n, size_t size)
 	return p;
 }
 
+/* Items: rows. */
+static void
+round_rows(void *ctx, size_t from, size_t to, size_t worker)
+{
+	const struct kvk_weight *w = ctx;
+
+	(void)worker;
+	cpu_round_bf16(w->owned + from * w->cols, w->owned + from * w->cols, (to - from) * w->cols);
+}
+
 /* All rows as floats, in memory of the weight's own. */
 static int
-expand_all(struct kvk_dev *dev, struct kvk_weight *w)
+expand_all(struct kvk_dev *dev, struct kvk_weight *w, bool bf16)
 {
+	const size_t step = 16384 / (w->cols + 1) + 1;
+
 	if ((w->owned = own(dev, w, w->rows * w->cols, sizeof(float))) == NULL)
 		return CPU_EMEM;
-	cpu_run(dev, w->rows, 16384 / (w->cols + 1) + 1, expand_rows, &(struct expansion){ w, NULL, w->owned });
+	cpu_run(dev, w->rows, step, expand_rows, &(struct expansion){ w, NULL, w->owned });
+	if (bf16)
+		cpu_run(dev, w->rows, step, round_rows, w);
 	w->f32 = w->owned;
 	return 0;
 }
@@ -103,11 +117,13 @@ prepare(struct kvk_dev *dev, struct kvk_weight *w)
 		return cpu_fail(dev, CPU_ESHAPE, "a matrix of %zu x %zu is too large", w->rows, w->cols);
 	if (w->use == KVK_MANY_ROWS && dev->precision == KVK_PRECISION_I16)
 		return pack_all(dev, w);
+	if (w->use == KVK_MANY_ROWS && dev->precision == KVK_PRECISION_BF16)
+		return expand_all(dev, w, true);
 	if (w->type == KVK_F32 && (uintptr_t)w->bytes % sizeof(float) == 0) {
 		w->f32 = (const float *)(const void *)w->bytes;
 		return 0;
 	}
-	return w->use == KVK_MANY_ROWS || w->type == KVK_F32 ? expand_all(dev, w) : 0;
+	return w->use == KVK_MANY_ROWS || w->type == KVK_F32 ? expand_all(dev, w, false) : 0;
 }
 
 int

@@ -209,6 +209,42 @@ every_type(void **state)
 	}
 }
 
+/* The nearest bf16: eight bits, ties to even. */
+static float
+rounded(float x)
+{
+	int e;
+	const double m = frexp((double)x, &e);
+
+	return (float)ldexp(nearbyint(ldexp(m, 8)), e - 8);
+}
+
+/* Both factors are rounded to bf16, and nothing else is: the same bits as f32 products of factors rounded before. */
+static void
+bf16_is_exact(void **state)
+{
+	(void)state;
+	for (int use = 0; use < 2; use++) {
+		const struct sizes f16 = { 37, 100, KVK_F16, use ? KVK_FEW_ROWS : KVK_MANY_ROWS, KVK_PRECISION_BF16 };
+		const struct sizes f32 = { 37, 100, KVK_F32, use ? KVK_FEW_ROWS : KVK_MANY_ROWS, KVK_PRECISION_F32 };
+		uint8_t *bytes = matrix(&f16);
+		float *w = expanded(&f16, bytes), *x = test_floats(70 * 100, 1, 17), *y = run(&f16, bytes, 2, x, 70, NULL, NULL);
+		float *z;
+
+		for (size_t i = 0; i < 37 * 100; i++)
+			w[i] = rounded(w[i]);
+		for (size_t i = 0; i < 70 * 100; i++)
+			x[i] = rounded(x[i]);
+		z = run(&f32, (const uint8_t *)w, 1, x, 70, NULL, NULL);
+		test_same("bf16", y, z, 70 * 37);
+		free(bytes);
+		free(w);
+		free(x);
+		free(y);
+		free(z);
+	}
+}
+
 /* Row i is the same for every number of rows, place and number of threads. */
 static void
 rows_stand_alone(void **state)
@@ -313,6 +349,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(odd_sizes),
 		cmocka_unit_test(every_type),
+		cmocka_unit_test(bf16_is_exact),
 		cmocka_unit_test(rows_stand_alone),
 		cmocka_unit_test(not_finite),
 		cmocka_unit_test(same_dots),
