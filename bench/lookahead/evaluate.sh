@@ -23,13 +23,18 @@
 set -euo pipefail
 [ $# -ge 1 ] || { sed -n '3,6s/^# //p' "$0" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
-KV_BUILD=${KV_BUILD:-$here/../../build}
+KV_BUILD=$(realpath "${KV_BUILD:-$here/../../build}")
 PATH=$KV_BUILD/bin:$PATH
 KV_MODEL=$(realpath "${KV_MODEL:-$(cd "$here/../.." && realpath "$(tools/fetch-model)")}")
 export KV_MODEL KV_THREADS=${KV_THREADS:-1}
 budgets=${KV_BUDGETS:-64 128 256}
-module=${2:+$(realpath "$2")}
-key=${module:+$(cksum <"$module" | cut -d" " -f1)}
+module= key=
+if [ "$1" = --group ]; then # xargs, below
+	module=$3 key=$4
+elif [ $# -ge 2 ]; then
+	module=$(realpath "$2")
+	key=$(cksum <"$module" | cut -d" " -f1)
+fi
 
 # name, score, allocator; what is another module's is another file
 methods() {
@@ -100,23 +105,24 @@ kept() {
 	kv-budget "$allocator" -q -b "$b" "$scores" | kv-evict -q "$@" cache.kv -
 }
 
-# values A B QUANTITY,... [OPTION...] - a line per sequence: the quantities in their order
+# values A B QUANTITY,... [OPTION...] - a line per sequence: the quantities in their order, a dash for what has no value.
+# Without --quantity kv-stat measures what it can and does not mind.
 values() {
 	local a=$1 b=$2 names=$3
 
 	shift 3
-	kv-stat -q --per sequence --quantity "$names" "$@" "$a" "$b" | awk -F'\t' -v names="$names" '
+	kv-stat -q --per sequence "$@" "$a" "$b" | awk -F'\t' -v names="$names" '
 		NR > 1 && ($2 == "A:B" || $2 == "B") { v[$1, $3] = $4; if ($3 > last) last = $3 }
 		END {
 			n = split(names, name, ",")
 			for (s = 0; s <= last; s++)
 				for (i = 1; i <= n; i++)
-					printf "%s%s", v[name[i], s], i < n ? "\t" : "\n"
+					printf "%s%s", ((name[i], s) in v ? v[name[i], s] : "-"), (i < n ? "\t" : "\n")
 		}'
 }
 
 recalls() {
-	if [ "$1" = streaming ]; then sed 's/.*/-/' ids; else values truth.kv "$2" recall -k 128; fi
+	if [ "$1" = streaming ]; then sed 's/.*/-/' ids; else values truth.kv "$2" recall --quantity recall -k 128; fi
 }
 
 # row METHOD SCORES ALLOCATOR BUDGET - lines of method, budget, id, recall, kept, mass, kl, nll, top1
@@ -128,7 +134,7 @@ row() {
 	kept "$3" "$b" "$scores" -o kept.kv
 	kv-decode -q --follow answer.kv --only logits.response -o followed.kv kept.kv >/dev/null
 	recalls "$2" "$scores" >1.part
-	values oracle."$b".kv kept.kv overlap,retained-by >2.part
+	values oracle."$b".kv kept.kv overlap,retained-by --quantity overlap,retained-by >2.part
 	values answer.kv followed.kv kl-logits,nll,top1 >3.part
 	sed "s/^/$b\t/" ids | paste - 1.part 2.part 3.part >"$to.part"
 	rm kept.kv followed.kv ?.part
@@ -140,17 +146,16 @@ group() {
 
 	cd "$1"
 	sed -n 's/.*"id": *"\([^"]*\)".*/\1/p' prompts.jsonl >ids
+	[ "$(wc -l <ids)" -eq "$(wc -l <prompts.jsonl)" ] || { echo "$1: expected a field id in every line" >&2; return 1; }
 	prefill
 	others
 	methods | while read -r name scores allocator; do
 		for b in $budgets; do row "$name" "$scores" "$allocator" "$b"; done
 	done
-	# An answer with nothing behind its first token has nothing to follow.
 	kv-stat -q --per sequence --quantity nll answer.kv | awk -F'\t' 'NR > 1 { print $4 }' | paste ids - >row.full
 }
 
-if [ "$1" = --group ]; then # for xargs, below
-	module=$3 key=$4
+if [ "$1" = --group ]; then
 	group "$2"
 	exit
 fi
@@ -175,6 +180,8 @@ while read -r d; do
 	methods | while read -r name scores allocator; do
 		for b in $budgets; do sed "s/^/$name\t/" "$d/row.$scores.$allocator.$b"; done
 	done
-done <"$work/groups" >"$work/rows.tsv"
+done <"$work/groups" >"$work/all.tsv"
+# An answer of one token has nothing to follow: its prompt does not count.
+awk -F"\t" "NR == FNR { if (\$7 == \"-\") out[\$3] = 1; next } !(\$3 in out)" "$work/all.tsv" "$work/all.tsv" >"$work/rows.tsv"
 echo "rows by prompt: $work/rows.tsv" >&2
 awk -f "$here/table.awk" "$work/rows.tsv"
