@@ -30,7 +30,8 @@ struct tile {
 	float *q;           /* [kv_heads] times struct cpu_block_queries.q */
 	size_t q_stride;    /* of one KV head */
 	float *norm;        /* [kv_heads * G][rows] */
-	size_t *sees;       /* [rows] keys */
+	size_t *sees;       /* [G][rows] keys */
+	size_t *place;      /* [G][rows]: rows of a KV head in ref and sum */
 	float *p;           /* [kv_heads][blocks][G * room][KEYS] */
 	float *ref, *sum;   /* [kv_heads][blocks][G * stride]; then the blocks' weights */
 	size_t columns;     /* n in whole blocks */
@@ -85,7 +86,7 @@ take_memory(struct tile *t, struct kvk_dev *dev)
 	char *at;
 
 	t->work_stride = cpu_block_bytes(j->D);
-	bytes = cpu_room(row, 4) + cpu_room(q, 4) + cpu_room(heads * t->room, 4) + cpu_room(t->room, sizeof(size_t)) + cpu_room(p, 4) +
+	bytes = cpu_room(row, 4) + cpu_room(q, 4) + cpu_room(heads * t->room, 4) + 2 * cpu_room(group_size(j) * t->room, sizeof(size_t)) + cpu_room(p, 4) +
 	    2 * cpu_room(meta, 4) + 2 * cpu_room(columns, 8) + threads * t->work_stride;
 	if ((at = cpu_scratch(dev, 1, bytes, &unused)) == NULL)
 		return CPU_EMEM;
@@ -93,7 +94,9 @@ take_memory(struct tile *t, struct kvk_dev *dev)
 	t->q = cpu_take_f32(&at, q);
 	t->norm = cpu_take_f32(&at, heads * t->room);
 	t->sees = (size_t *)(void *)at;
-	at += cpu_room(t->room, sizeof(size_t));
+	at += cpu_room(group_size(j) * t->room, sizeof(size_t));
+	t->place = (size_t *)(void *)at;
+	at += cpu_room(group_size(j) * t->room, sizeof(size_t));
 	t->p = cpu_take_f32(&at, p);
 	t->ref = cpu_take_f32(&at, meta);
 	t->sum = cpu_take_f32(&at, meta);
@@ -130,8 +133,9 @@ load_queries(struct tile *t)
 		for (size_t i = 0; i < t->rows; i++)
 			t->norm[h * t->rows + i] = (float)sqrt(cpu_sum_squares(t->row + i * D, D));
 	}
-	for (size_t i = 0; i < t->rows; i++) {
-		t->sees[i] = visible(j, t->i + i);
+	for (size_t i = 0; i < G * t->rows; i++) {
+		t->place[i] = i / t->rows * t->stride + i % t->rows;
+		t->sees[i] = visible(j, t->i + i % t->rows);
 		last = t->sees[i] > last ? t->sees[i] : last;
 	}
 	t->end = (last + KEYS - 1) / KEYS;
@@ -167,14 +171,13 @@ soften_blocks(void *ctx, size_t from, size_t to, size_t worker)
 		const struct cpu_block_queries x = { .q = t->q + g * t->q_stride,
 			.norm = t->norm + g * G * t->rows,
 			.sees = t->sees,
-			.heads = G,
-			.rows = t->rows,
+			.n = G * t->rows,
 			.D = j->D,
 			.scale = j->scale };
 
 		load_keys(j, t->g + g, b * KEYS, w.raw);
-		cpu_block_soften(&x, b * KEYS, &w, t->p + block * G * t->room * KEYS, t->ref + block * G * t->stride,
-		    t->sum + block * G * t->stride, t->stride);
+		cpu_block_soften(&x, b * KEYS, &w, t->p + block * G * t->room * KEYS, t->place,
+		    t->ref + block * G * t->stride, t->sum + block * G * t->stride);
 	}
 }
 

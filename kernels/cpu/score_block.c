@@ -16,15 +16,14 @@
 #define KEYS  CPU_BLOCK_KEYS
 #define STRIP CPU_STRIP_ROWS /* with two vectors each: 12 of 16 registers hold sums */
 #define CHAIN 32             /* products added up in one chain */
-#define WIDE  8              /* rows of a strip in double precision, some of them zeros */
 #define LIMIT 96.0f
 #define LOG2E 1.44269504088896340736
 
 size_t
 cpu_block_bytes(size_t D)
 {
-	return 2 * cpu_room(KEYS * D, 4) + cpu_room(STRIP * KEYS, 4) + cpu_room(KEYS * D, 8) + cpu_room(WIDE * D, 8) +
-	    cpu_room(WIDE * KEYS, 8);
+	return 2 * cpu_room(KEYS * D, 4) + cpu_room(STRIP * KEYS, 4) + cpu_room(KEYS * D, 8) + cpu_room(STRIP * D, 8) +
+	    cpu_room(STRIP * KEYS, 8);
 }
 
 struct cpu_block_work
@@ -36,8 +35,8 @@ cpu_block_work_at(char *at, size_t D)
 	w.kt = cpu_take_f32(&at, KEYS * D);
 	w.y = cpu_take_f32(&at, STRIP * KEYS);
 	w.wide = cpu_take_f64(&at, KEYS * D);
-	w.q = cpu_take_f64(&at, WIDE * D);
-	w.logit = cpu_take_f64(&at, WIDE * KEYS);
+	w.q = cpu_take_f64(&at, STRIP * D);
+	w.logit = cpu_take_f64(&at, STRIP * KEYS);
 	return w;
 }
 
@@ -159,10 +158,27 @@ narrow(double *l, size_t sees, double c, float *y)
 static void
 multiply_wide(const float *q, size_t D, const struct cpu_block_work *w)
 {
-	for (size_t d = 0; d < D; d++)
-		for (size_t r = 0; r < WIDE; r++)
-			w->q[r * D + d] = r < STRIP ? (double)q[d * STRIP + r] : 0;
-	cpu_product_f64(w->q, D, w->wide, KEYS, WIDE, D, KEYS, w->logit, KEYS);
+	for (size_t i = 0; i < STRIP * D; i++)
+		w->q[i] = (double)q[i];
+	for (size_t j = 0; j < KEYS; j += 8) {
+		f64x4 sum[STRIP][2] = { 0 };
+
+		for (size_t d = 0; d < D; d++) {
+			const f64x4 left = *(const f64x4 *)(const void *)(w->wide + d * KEYS + j);
+			const f64x4 right = *(const f64x4 *)(const void *)(w->wide + d * KEYS + j + 4);
+
+			for (size_t r = 0; r < STRIP; r++) {
+				const double x = w->q[d * STRIP + r];
+				const f64x4 all = { x, x, x, x };
+
+				vec_madd_f64(&sum[r][0], &all, &left);
+				vec_madd_f64(&sum[r][1], &all, &right);
+			}
+		}
+		for (size_t r = 0; r < STRIP; r++)
+			for (size_t v = 0; v < 2; v++)
+				*(f64x4 *)(void *)(w->logit + r * KEYS + j + 4 * v) = sum[r][v];
+	}
 }
 
 /* p [KEYS] = 2^(y * c - ref) for what is seen, 0 behind it.  Returns the sum. */
@@ -210,48 +226,49 @@ highest(const float *l, size_t sees)
 struct strip {
 	size_t sees[STRIP]; /* keys of this block */
 	bool wide[STRIP];   /* too long for single precision */
-	bool any_wide;
+	bool any_wide, all_wide;
 };
 
 static struct strip
 look(const struct cpu_block_queries *x, size_t row, size_t n, size_t first, float reach)
 {
-	struct strip s = { .any_wide = false };
+	struct strip s = { .all_wide = true };
 
 	for (size_t r = 0; r < n; r++) {
-		const size_t sees = x->sees[(row + r) % x->rows];
+		const size_t sees = x->sees[row + r];
 
 		s.sees[r] = sees < first ? 0 : sees - first < KEYS ? sees - first : KEYS;
 		s.wide[r] = s.sees[r] > 0 && !(x->scale > 0 && x->norm[row + r] * reach <= LIMIT);
 		s.any_wide = s.any_wide || s.wide[r];
+		s.all_wide = s.all_wide && s.wide[r];
 	}
 	return s;
 }
 
 void
-cpu_block_soften(const struct cpu_block_queries *x, size_t first, const struct cpu_block_work *w, float *p, float *ref,
-    float *sum, size_t stride)
+cpu_block_soften(const struct cpu_block_queries *x, size_t first, const struct cpu_block_work *w, float *p,
+    const size_t *place, float *ref, float *sum)
 {
-	const size_t n = x->heads * x->rows;
 	const double c = (double)x->scale * LOG2E;
 	float reach;
 	bool widened = false;
 
 	turn(w->raw, x->D, w->kt);
 	reach = longest(w->kt, x->D) * x->scale;
-	for (size_t row = 0; row < n; row += STRIP) {
-		const size_t rows = n - row < STRIP ? n - row : STRIP;
+	for (size_t row = 0; row < x->n; row += STRIP) {
+		const size_t rows = x->n - row < STRIP ? x->n - row : STRIP;
 		const struct strip s = look(x, row, rows, first, reach);
 		const float *q = x->q + row * x->D;
 
-		multiply(q, x->D, w->kt, w->y);
+		if (!s.all_wide)
+			multiply(q, x->D, w->kt, w->y);
 		for (size_t i = 0; s.any_wide && !widened && i < KEYS * x->D; i++)
 			w->wide[i] = (double)w->kt[i];
 		widened = widened || s.any_wide;
 		if (s.any_wide)
 			multiply_wide(q, x->D, w);
 		for (size_t r = 0; r < rows; r++, p += KEYS) {
-			const size_t at = (row + r) / x->rows * stride + (row + r) % x->rows;
+			const size_t at = place[row + r];
 			float *y = w->y + r * KEYS, zero = s.wide[r] ? narrow(w->logit + r * KEYS, s.sees[r], c, y) : 0;
 
 			if (s.sees[r] == 0) {

@@ -14,9 +14,9 @@
  * fill the last strip are zeros. */
 struct cpu_block_queries {
 	const float *q;     /* [strips][D][STRIP_ROWS] */
-	const float *norm;  /* [heads * rows] */
-	const size_t *sees; /* [rows], keys from 0 on */
-	size_t heads, rows, D;
+	const float *norm;  /* [heads * rows], of q */
+	const size_t *sees; /* [heads * rows], keys from 0 on */
+	size_t n, D;        /* n: heads * rows */
 	float scale;
 };
 
@@ -35,8 +35,8 @@ struct cpu_block_work {
 	float *kt;     /* [D][KEYS] */
 	float *y;      /* [STRIP_ROWS][KEYS] */
 	double *wide;  /* [D][KEYS]; made when it is needed */
-	double *q;     /* [8][D] */
-	double *logit; /* [8][KEYS] */
+	double *q;     /* [D][STRIP_ROWS] */
+	double *logit; /* [STRIP_ROWS][KEYS] */
 };
 size_t cpu_block_bytes(size_t D);
 struct cpu_block_work cpu_block_work_at(char *at, size_t D);
@@ -44,8 +44,8 @@ struct cpu_block_work cpu_block_work_at(char *at, size_t D);
 /* Softmax of the block alone, in powers of two: with logits l (times log2 e) of keys first .. first + KEYS - 1, which are
  * w->raw (zeros where there are none):  ref ~ max l, p[j] = 2^(l_j - ref), zero where a row does not see the key,
  * sum = sum of p.  A row that sees nothing of it has the lowest of all refs and sum 0.
- * p [heads][rows][KEYS]; ref, sum [heads][stride]. */
+ * p [n][KEYS]; row i's ref and sum go to ref[place[i]] and sum[place[i]]. */
 void cpu_block_soften(const struct cpu_block_queries *x, size_t first, const struct cpu_block_work *w, float *p,
-    float *ref, float *sum, size_t stride);
+    const size_t *place, float *ref, float *sum);
 
 #endif
