@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# evaluate.sh PROMPTS [MODULE] - LookaheadKV and the others on held-out prompts: what they keep, and what it does to the answer.
+# evaluate.sh PROMPTS [MODULE] - LookaheadKV and the others on held-out prompts: what they keep, and what it does to
+# the answer.
 #
 # PROMPTS: JSON Lines with fields id and prompt (text, or token ids), as examples/train-lookahead makes them.
 # MODULE:  a LookaheadKV module for the model; without it its rows are missing.
 #
-# The full cache answers with 64 greedy tokens.  Every method scores the prompt, an allocator shares out each budget, and
-# the evicted cache is made to follow the answer.  A row of the table is a method at a budget, over all prompts:
-#   recall  of a head's 128 best prompt tokens by the answer's own attention, how many are among the 128 best by score (of
-#           the positions that the method scores: the window methods do not score their window, so theirs is of the rest)
+# The full cache answers with 64 greedy tokens. Every method scores the prompt, an allocator shares out each budget,
+# and the evicted cache is made to follow the answer. A row of the table is a method at a budget, over all prompts:
+#   recall  of a head's 128 best prompt tokens by the answer's own attention, how many are among the 128 best by
+#           score (of the positions that the method scores: window methods do not score their window)
 #   kept    of the entries that the oracle keeps at this budget, how many the method keeps, protected ones included
 #   mass    share of the answer's attention to the prompt that the kept entries have
-#   kl, nll, top1   the evicted cache behind the answer's tokens: KL divergence from the full one and -ln p of the answer,
-#           in nats per token, and how often both have the same likeliest token
-# each with its standard deviation, and two-sided p of Wilcoxon's signed-rank test against lookahead on the same prompts.
-# speckv has the answer itself as its draft, and is an upper hint therefore; truth is the oracle.
+#   kl, nll, top1   the evicted cache behind the answer's tokens: KL divergence from the full one and -ln p of the
+#           answer, in nats per token, and how often both have the same likeliest token
+# each with its standard deviation, and two-sided p of Wilcoxon's signed-rank test against lookahead on the same
+# prompts. speckv has the answer itself as its draft, and is an upper hint therefore; truth is the oracle.
 #
 # KV_MODEL   model; else the demo's                     KV_BUDGETS  entries per head and layer ("64 128 256")
 # KV_WORK    folder of what can be used again: a run that was stopped goes on where it was, and another module costs its
@@ -28,7 +29,7 @@ PATH=$KV_BUILD/bin:$PATH
 KV_MODEL=$(realpath "${KV_MODEL:-$(cd "$here/../.." && realpath "$(tools/fetch-model)")}")
 export KV_MODEL KV_THREADS=${KV_THREADS:-1}
 budgets=${KV_BUDGETS:-64 128 256}
-module= key=
+module='' key=''
 if [ "$1" = --group ]; then # xargs, below
 	module=$3 key=$4
 elif [ $# -ge 2 ]; then
@@ -82,17 +83,18 @@ others() {
 	local b t
 
 	for b in $budgets; do
-		made oracle.$b.kv kept uniform "$b" truth.kv --only index,offset,score
+		made "oracle.$b.kv" kept uniform "$b" truth.kv --only index,offset,score
 		for t in 8 32; do
-			[ ! -e laq-$t.$b.kv ] || continue
+			[ ! -e "laq-$t.$b.kv" ] || continue
 			kept uniform "$b" snapkv.kv -o first.kv
 			kv-decode -q -n $t --only q.response -o pseudo.kv first.kv >/dev/null
-			kv-score laq -q --only score -o laq-$t.$b.kv cache.kv pseudo.kv
+			kv-score laq -q --only score -o "laq-$t.$b.kv" cache.kv pseudo.kv
 		done
 	done
 	rm -f first.kv pseudo.kv
 	[ -n "$module" ] && [ ! -e "lookahead-$key.kv" ] || return 0
-	kv-prefill -q --jsonl prompts.jsonl --id-field id --lookahead "$module" --only q.lookahead,k.lookahead -o rows.kv
+	kv-prefill -q --jsonl prompts.jsonl --id-field id --lookahead "$module" \
+		--only q.lookahead,k.lookahead -o rows.kv
 	kv-score lookahead -q --only score -o "lookahead-$key.kv" cache.kv rows.kv
 	rm rows.kv
 }
@@ -105,8 +107,8 @@ kept() {
 	kv-budget "$allocator" -q -b "$b" "$scores" | kv-evict -q "$@" cache.kv -
 }
 
-# values A B QUANTITY,... [OPTION...] - a line per sequence: the quantities in their order, a dash for what has no value.
-# Without --quantity kv-stat measures what it can and does not mind.
+# values A B QUANTITY,... [OPTION...] - a line per sequence: the quantities in their order, a dash for what has no
+# value. Without --quantity kv-stat measures what it can and does not mind.
 values() {
 	local a=$1 b=$2 names=$3
 
@@ -137,7 +139,7 @@ row() {
 	values oracle."$b".kv kept.kv overlap,retained-by --quantity overlap,retained-by >2.part
 	values answer.kv followed.kv kl-logits,nll,top1 >3.part
 	sed "s/^/$b\t/" ids | paste - 1.part 2.part 3.part >"$to.part"
-	rm kept.kv followed.kv ?.part
+	rm kept.kv followed.kv ./?.part
 	mv "$to.part" "$to"
 }
 
@@ -146,7 +148,8 @@ group() {
 
 	cd "$1"
 	sed -n 's/.*"id": *"\([^"]*\)".*/\1/p' prompts.jsonl >ids
-	[ "$(wc -l <ids)" -eq "$(wc -l <prompts.jsonl)" ] || { echo "$1: expected a field id in every line" >&2; return 1; }
+	[ "$(wc -l <ids)" -eq "$(wc -l <prompts.jsonl)" ] ||
+		{ echo "$1: expected a field id in every line" >&2; return 1; }
 	prefill
 	others
 	methods | while read -r name scores allocator; do
@@ -182,6 +185,7 @@ while read -r d; do
 	done
 done <"$work/groups" >"$work/all.tsv"
 # An answer of one token has nothing to follow: its prompt does not count.
-awk -F"\t" "NR == FNR { if (\$7 == \"-\") out[\$3] = 1; next } !(\$3 in out)" "$work/all.tsv" "$work/all.tsv" >"$work/rows.tsv"
+awk -F'\t' 'NR == FNR { if ($7 == "-") out[$3] = 1; next } !($3 in out)' \
+	"$work/all.tsv" "$work/all.tsv" >"$work/rows.tsv"
 echo "rows by prompt: $work/rows.tsv" >&2
 awk -f "$here/table.awk" "$work/rows.tsv"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# documents.sh NAME - the text of one row of sources.tsv: per document a line of a form feed and its name, then its lines.
+# documents.sh NAME - the text of one row of sources.tsv: per document a line of a form feed and its name, then its
+# lines.
 #
 # Markup is removed, characters that are no text as well; of HTML also the lines that half of the documents share, which
 # are menus.  Of more documents than the row takes those come whose names have the lowest checksums.
@@ -95,7 +96,8 @@ no_menus() {
 		END {
 			for (i = 1; i <= NR; i++)
 				if ((docs < 6 || n[line[i]] * 2 < docs) &&
-				    line[i] !~ /^(Prev|Next|Home|Up|\[?(prev|next)\]?)( |$)|━━━|^\[ *(<<?|Top|prev|next)? *\] |^This document was generated|^ *\[[A-Za-z_ ]*\] *$/)
+				    line[i] !~ /^(Prev|Next|Home|Up|\[?(prev|next)\]?)( |$)|━━━|^This document was generated/ &&
+				    line[i] !~ /^\[ *(<<?|Top|prev|next)? *\] |^ *\[[A-Za-z_ ]*\] *$/)
 					print line[i]
 		}' | cat -s
 }

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: MIT
 # prompts.awk - from documents to prompts, with tasks.awk.
 #
-#   awk -f prompts.awk -f tasks.awk -v set=SET -v n=N -v lo=TOKENS -v hi=TOKENS -v seed=N -v table=sources.tsv NAME.txt...
+#   awk -f prompts.awk -f tasks.awk -v set=SET -v n=N -v lo=TOKENS -v hi=TOKENS -v seed=N -v table=sources.tsv \
+#       -v phrases=phrases.tsv NAME.txt...
 #
-# NAME.txt has the documents of the source NAME: lines with their numbers of tokens and a tab before them (`tokens lines`),
-# and a form feed before a document's name.  set: train and heldout share out the documents of the training sources, every
-# `share`-th by a hash of its name is held out; test and long those of the test sources, long has half of those with more
-# than 9,000 tokens.  In test and long no document serves twice.  Lengths are spread evenly over the logarithms from lo to
-# hi.  Prints JSON Lines: id, task, source, document, chat, prompt.  The same input gives the same prompts: random numbers
-# are Park and Miller's, and nothing depends on the order of an awk's arrays.
+# NAME.txt has the documents of the source NAME: lines with their numbers of tokens and a tab before them (`tokens
+# lines`), and a form feed before a document's name. set: train and heldout share out the documents of the training
+# sources, every `share`-th by a hash of its name is held out; test and long those of the test sources, long has half
+# of those with more than 9,000 tokens. In test and long no document serves twice. Lengths are spread evenly over the
+# logarithms from lo to hi. Prints JSON Lines: id, task, source, document, chat, prompt. The same input gives the same
+# prompts: random numbers are Park and Miller's, and nothing depends on the order of an awk's arrays.
 
 function rnd() {
 	state = (state * 16807) % 2147483647

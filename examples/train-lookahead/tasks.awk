@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-# tasks.awk - what is asked about a passage.  make_task() sets `head`, `tail` and, for chat, `chat`; the prompt is
-# head passage tail.  A raw prompt ends where the answer goes on; a chat has its instruction before or behind the text.
+# tasks.awk - what is asked about a passage; the words are in phrases.tsv.  make_task() sets `head`, `tail` and, for
+# chat, `chat`; the prompt is head passage tail.  A raw prompt ends where the answer goes on; a chat has its instruction
+# before or behind the text.
 
-function choices(list) { return split(list, choice, /\|/) }
-function any(list) { return choice[pick(choices(list))] }
+function any(list) { return PHRASE[list, pick(N_PHRASES[list])] }
 
 # An instruction for a chat, before or behind; or a cue behind a raw text.
 function ask(instruction, cue) {
@@ -20,7 +20,7 @@ function ask(instruction, cue) {
 function task_continue(   n, word, i) {
 	chat = rnd() < 0.45
 	if (chat) {
-		head = any("Continue the following text.|Continue this text in the same style.|Write the next paragraph of this text.|Here is the beginning of a document. Write how it goes on.") "\n\n"
+		head = any("continue") "\n\n"
 		return
 	}
 	n = split(line_of[n_lines], word, " ")
@@ -32,8 +32,7 @@ function task_continue(   n, word, i) {
 }
 
 function task_summarise() {
-	ask(any("Summarize the text in three sentences.|Summarize this text.|What is this text about?|Write a short summary of the text.|Give a one-paragraph summary of this document.|Explain to a beginner what the text says.|What are the most important facts in this text?"),
-		any("Summary:|In short,|TL;DR:|The main point of the text is that|To sum up,"))
+	ask(any("summarise"), any("summary cue"))
 }
 
 # The word that stands out: often in the passage, seldom elsewhere.
@@ -59,21 +58,20 @@ function weigh(w, n) { return n * n / (1 + frequency[w]) }
 
 function task_question(   x, q) {
 	x = topic()
-	q = any("What does the text say about X?|Explain what X means in this text.|Why is X important, according to the text?|What is X?|Using only the text, tell me about X.|How is X used?|Where does the text mention X, and why?|What is said about X?")
+	q = any("question")
 	gsub(/X/, x, q)
 	ask(q, "Question: " q "\nAnswer:")
 }
 
 function task_list() {
-	ask(any("List the main points of the text.|List the names that occur in the text.|List the most important terms of the text, with a short explanation of each.|List five facts from the text.|Which steps does the text describe? List them.|Extract all numbers and dates with what they stand for.|Write a table of contents for this text."),
-		any("Main points:\n1.|The important terms are:\n-|Names in the text:|Facts:\n1.|Key words:"))
+	ask(any("list"), any("list cue"))
 }
 
 # ---- needles: sentences that have nothing to do with the text, one of which is asked for
 
 function value(   s, k) {
 	if ((k = pick(4)) == 1)
-		return any(ADJECTIVE) " " any(NOUN)
+		return any("adjective") " " any("noun")
 	if (k == 2) {
 		for (k = 1; k <= 8; k++)
 			s = s substr("0123456789abcdef", pick(16), 1)
@@ -82,8 +80,12 @@ function value(   s, k) {
 	return 10000 + int(rnd() * (rnd() < 0.5 ? 89999 : 8999999))
 }
 
-function sentence(what, of, is) {
-	return any("The " what " of the " of " is " is ".|Remember that the " what " of the " of " is " is ".|Note: " is " is the " what " of the " of ".|One of the things to know: the " what " of the " of " is " is ".")
+function sentence(what, of, is,   s) {
+	s = any("needle")
+	gsub(/WHAT/, what, s)
+	gsub(/WHOSE/, of, s)
+	gsub(/VALUE/, is, s)
+	return s
 }
 
 function insert(s, comment,   at) {
@@ -96,18 +98,20 @@ function insert(s, comment,   at) {
 		line_of[at] = line_of[at] " " s
 }
 
-function task_needle(   n, k, what, of, asked, q) {
+function task_needle(   n, k, what, of, asked, q, cue) {
 	n = pick(4)
 	asked = pick(n)
 	for (k = 1; k <= n; k++) {
-		what = any(n > 1 && k > 1 && rnd() < 0.5 ? what : PROPERTY)
-		of = any(ADJECTIVE) " " any(NOUN)
+		if (k == 1 || rnd() < 0.5)
+			what = any("property")
+		of = any("adjective") " " any("noun")
 		if (k == asked)
 			q = "the " what " of the " of
 		insert(sentence(what, of, value()), kind == "code" ? "#" : "")
 	}
-	ask("What is " q "?" (rnd() < 0.5 ? " " any("Answer with the value only.|The text says it.|Look for it in the text.|Quote the sentence.") : ""),
-		any("Question: What is " q "?\nAnswer:|Question: What is " q "?\nAnswer: It is|According to the text, " q " is"))
+	cue = any("needle cue")
+	gsub(/X/, q, cue)
+	ask("What is " q "?" (rnd() < 0.5 ? " " any("hint") : ""), cue)
 }
 
 # ---- code
@@ -115,14 +119,13 @@ function task_needle(   n, k, what, of, asked, q) {
 function task_code() {
 	chat = rnd() < 0.4
 	if (chat) {
-		head = any("Complete this code.|Continue the following source file.|Write the next lines of this program.") "\n\n```\n"
+		head = any("code") "\n\n```\n"
 		tail = "\n"
 	}
 }
 
 function task_explain() {
-	ask(any("Explain what this code does.|Describe the functions in this file.|Write a comment that explains this code.|What could go wrong in this code?|Which functions are defined here, and what are they for?"),
-		any("# What the code above does:|/* Summary of the code above:|In words, this code"))
+	ask(any("explain"), any("explain cue"))
 	if (chat) {
 		head = head "```\n"
 		tail = "\n```" tail
@@ -130,10 +133,13 @@ function task_explain() {
 }
 
 BEGIN {
-	ADJECTIVE = "amber|ancient|bitter|brave|bright|broken|calm|clever|copper|crimson|curious|distant|early|empty|faded|gentle|golden|green|hidden|hollow|iron|lonely|lucky|marble|narrow|northern|orange|pale|patient|purple|quiet|rapid|rusty|scarlet|silent|silver|sleepy|solid|southern|tidy|velvet|violet|wooden|young"
-	NOUN = "anchor|archive|balcony|bridge|cabinet|candle|canyon|captain|castle|cellar|clock|comet|courier|desert|dolphin|engine|falcon|farmer|ferry|fiddle|forest|garden|glacier|hammer|harbour|heron|island|kettle|ladder|lantern|library|market|meadow|mirror|orchard|painter|parrot|pepper|pilot|planet|printer|river|rocket|saddle|sailor|station|statue|tavern|teacher|temple|tower|tunnel|valley|village|violin|wagon|walnut|window"
-	PROPERTY = "access code|serial number|password|price|telephone extension|room number|secret name|identifier|magic number|weight|registration mark|call sign"
-	TASKS["prose"] = "continue continue continue continue summarise summarise summarise question question question question question needle needle needle list list"
+	while ((getline row < phrases) > 0)
+		if (split(row, f, "\t") == 2) {
+			gsub(/\\n/, "\n", f[2])
+			PHRASE[f[1], ++N_PHRASES[f[1]]] = f[2]
+		}
+	TASKS["prose"] = "continue continue continue continue summarise summarise summarise question question question " \
+		"question question needle needle needle list list"
 	TASKS["code"] = "code code code code code code explain explain question question needle needle"
 }
 

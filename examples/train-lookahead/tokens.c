@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * tokens lines MODEL            - text to the same text, each line with its number of tokens and a tab before it
- * tokens prompts MODEL MIN MAX  - JSON Lines: the text `prompt` becomes a list of token ids, of the model's chat template
- *                                 when `chat` is true; `n_tokens` is added; what has fewer or more of them is left out
+ * tokens prompts MODEL MIN MAX  - JSON Lines: the text `prompt` becomes a list of token ids, in the model's chat
+ *                                 template when `chat` is true, and `n_tokens` is added; prompts with fewer or more
+ *                                 tokens are left out
  *
- * Both read standard input and write standard output.  A line counts as a text of its own with its line feed, so that the
- * sum over lines is some percent off what they have together; the second form's numbers are exact. */
+ * Both read standard input and write standard output. A line counts as a text of its own with its line feed, so that
+ * the sum over lines is some percent off what they have together; the second form's numbers are exact. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
