@@ -18,7 +18,7 @@ export ASAN_OPTIONS := $(if $(ASAN_OPTIONS),$(ASAN_OPTIONS):)intercept_tls_get_a
 endif
 
 ALLFLAGS = -std=c11 -D_GNU_SOURCE -DKV_VERSION='"$(VERSION)"' -I. $(WARN) -pthread -ffp-contract=off
-LIBS     = -lmsgpackc -ljansson -lxxhash -lpcre2-8 -lutf8proc -larchive -ldl -lm
+LIBS     = -lmsgpackc -ljansson -lxxhash -lpcre2-8 -lutf8proc -ldl -lm
 
 LIB   := $(sort $(wildcard lib/*.c lib/*/*.c formats/*.c kernels/*.c kernels/cpu/*.c))
 BIN   := $(sort $(wildcard bin/kv-*.c))
@@ -60,7 +60,7 @@ $B/tests/libtest.a: $(TLIBOBJ)
 
 $B/tests/%: $B/obj/tests/%.c.o $B/tests/libtest.a $B/libkv.a
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(ALLFLAGS) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS) -lcmocka
+	$(CC) $(CFLAGS) $(ALLFLAGS) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS) -larchive -lcmocka
 
 $B/bench/roof: LIBS += -ldnnl
 $B/bench/%: $B/obj/bench/%.c.o $(BLIB:%=$B/obj/%.o) $(SHARE:%=$B/obj/%.o) $B/libkv.a

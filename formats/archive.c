@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "formats/archive.h"
+#include "formats/libarchive.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +23,7 @@ struct kv_archive {
 static int
 source_fault(struct kv_archive *a)
 {
-	archive_set_error(a->a, EIO, "%s", a->err.text);
+	kv_la.archive_set_error(a->a, EIO, "%s", a->err.text);
 	return ARCHIVE_FATAL;
 }
 
@@ -61,7 +60,7 @@ skip(struct archive *unused, void *ctx, la_int64_t n)
 static int
 archive_fault(struct kv_archive *a, struct kv_err *e)
 {
-	const char *why = archive_error_string(a->a);
+	const char *why = kv_la.archive_error_string(a->a);
 
 	if (a->err.code < 0)
 		return kv_fail(e, a->err.code, "%s", a->err.text);
@@ -71,11 +70,28 @@ archive_fault(struct kv_archive *a, struct kv_err *e)
 
 /* ---- reading */
 
+static int
+open_tar(struct kv_archive *a, struct kv_err *e)
+{
+	int rc = kv_libarchive_open(e);
+
+	if (rc < 0)
+		return rc;
+	if ((a->a = kv_la.archive_read_new()) == NULL)
+		return kv_no_memory(e, 0);
+	if (kv_la.archive_read_support_format_tar(a->a) != ARCHIVE_OK ||
+	    kv_la.archive_read_set_callback_data(a->a, a) != ARCHIVE_OK ||
+	    kv_la.archive_read_set_read_callback(a->a, lend) != ARCHIVE_OK ||
+	    kv_la.archive_read_set_skip_callback(a->a, skip) != ARCHIVE_OK || kv_la.archive_read_open1(a->a) != ARCHIVE_OK)
+		return archive_fault(a, e);
+	return KV_OK;
+}
+
 int
 kv_archive_open(struct kv_archive **out, struct kv_source *src, struct kv_err *e)
 {
 	struct kv_archive *a = *out = kv_alloc(1, sizeof *a, e);
-	int rc = KV_OK;
+	int rc;
 
 	if (a == NULL) {
 		kv_source_close(src);
@@ -83,14 +99,7 @@ kv_archive_open(struct kv_archive **out, struct kv_source *src, struct kv_err *e
 	}
 	a->src = *src;
 	*src = (struct kv_source){ .fd = -1 };
-	if ((a->a = archive_read_new()) == NULL)
-		rc = kv_no_memory(e, 0);
-	else if (archive_read_support_format_tar(a->a) != ARCHIVE_OK ||
-		 archive_read_set_callback_data(a->a, a) != ARCHIVE_OK ||
-		 archive_read_set_read_callback(a->a, lend) != ARCHIVE_OK ||
-		 archive_read_set_skip_callback(a->a, skip) != ARCHIVE_OK || archive_read_open1(a->a) != ARCHIVE_OK)
-		rc = archive_fault(a, e);
-	if (rc < 0) {
+	if ((rc = open_tar(a, e)) < 0) {
 		kv_archive_free(a);
 		*out = NULL;
 	}
@@ -101,10 +110,10 @@ kv_archive_open(struct kv_archive **out, struct kv_source *src, struct kv_err *e
 static const char *
 entry_name(struct archive_entry *entry)
 {
-	const char *name = archive_entry_pathname(entry);
+	const char *name = kv_la.archive_entry_pathname(entry);
 
 	if (name == NULL)
-		name = archive_entry_pathname_utf8(entry);
+		name = kv_la.archive_entry_pathname_utf8(entry);
 	if (name == NULL)
 		return "";
 	while (name[0] == '.' && name[1] == '/')
@@ -120,17 +129,17 @@ describe(struct kv_member *m, struct archive_entry *entry)
 		const char *what;
 	} types[] = { { AE_IFREG, "a file" }, { AE_IFDIR, "a folder" }, { AE_IFLNK, "a symbolic link" },
 		{ AE_IFCHR, "a device" }, { AE_IFBLK, "a device" }, { AE_IFIFO, "a fifo" }, { AE_IFSOCK, "a socket" } };
-	int type = (int)archive_entry_filetype(entry);
+	int type = (int)kv_la.archive_entry_filetype(entry);
 
 	*m = (struct kv_member){ .name = entry_name(entry), .what = "of an unknown kind" };
-	if (archive_entry_size_is_set(entry) && archive_entry_size(entry) > 0)
-		m->bytes = (uint64_t)archive_entry_size(entry);
+	if (kv_la.archive_entry_size_is_set(entry) && kv_la.archive_entry_size(entry) > 0)
+		m->bytes = (uint64_t)kv_la.archive_entry_size(entry);
 	for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
 		if (types[i].type == type)
 			m->what = types[i].what;
-	if (archive_entry_hardlink(entry) != NULL || archive_entry_hardlink_utf8(entry) != NULL)
+	if (kv_la.archive_entry_hardlink(entry) != NULL || kv_la.archive_entry_hardlink_utf8(entry) != NULL)
 		m->what = "a hard link";
-	else if (archive_entry_sparse_count(entry) > 0)
+	else if (kv_la.archive_entry_sparse_count(entry) > 0)
 		m->what = "a file with holes";
 	else {
 		m->is_file = type == AE_IFREG;
@@ -158,7 +167,7 @@ kv_archive_next(struct kv_archive *a, struct kv_member *m, struct kv_err *e)
 	*m = (struct kv_member){ 0 };
 	if (a->ended)
 		return KV_END;
-	r = archive_read_next_header(a->a, &entry);
+	r = kv_la.archive_read_next_header(a->a, &entry);
 	a->ended = r == ARCHIVE_EOF;
 	if (a->ended)
 		return read_rest(a, e);
@@ -177,7 +186,7 @@ kv_archive_pull(void *archive, void *dst, size_t n, size_t *got, struct kv_err *
 	*got = 0;
 	if (n == 0)
 		return KV_OK;
-	if ((r = archive_read_data(a->a, dst, n)) < 0)
+	if ((r = kv_la.archive_read_data(a->a, dst, n)) < 0)
 		return archive_fault(a, e);
 	*got = (size_t)r;
 	return KV_OK;
@@ -195,7 +204,8 @@ kv_archive_free(struct kv_archive *a)
 {
 	if (a == NULL)
 		return;
-	archive_read_free(a->a);
+	if (a->a != NULL)
+		kv_la.archive_read_free(a->a);
 	kv_source_close(&a->src);
 	free(a);
 }

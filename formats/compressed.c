@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "formats/compressed.h"
+#include "formats/libarchive.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,14 +20,14 @@ static const struct codec {
 	const char *suffix, *name;
 	unsigned char magic[6];
 	size_t n_magic;
-	int (*read)(struct archive *);
-	int (*write)(struct archive *);
+	int (**read)(struct archive *); /* in kv_la */
+	int (**write)(struct archive *);
 } codecs[] = {
-	{ ".zst", "zstd", { 0x28, 0xb5, 0x2f, 0xfd }, 4, archive_read_support_filter_zstd,
-	    archive_write_add_filter_zstd },
-	{ ".gz", "gzip", { 0x1f, 0x8b, 8 }, 3, archive_read_support_filter_gzip, archive_write_add_filter_gzip },
-	{ ".xz", "xz", { 0xfd, '7', 'z', 'X', 'Z', 0 }, 6, archive_read_support_filter_xz,
-	    archive_write_add_filter_xz },
+	{ ".zst", "zstd", { 0x28, 0xb5, 0x2f, 0xfd }, 4, &kv_la.archive_read_support_filter_zstd,
+	    &kv_la.archive_write_add_filter_zstd },
+	{ ".gz", "gzip", { 0x1f, 0x8b, 8 }, 3, &kv_la.archive_read_support_filter_gzip, &kv_la.archive_write_add_filter_gzip },
+	{ ".xz", "xz", { 0xfd, '7', 'z', 'X', 'Z', 0 }, 6, &kv_la.archive_read_support_filter_xz,
+	    &kv_la.archive_write_add_filter_xz },
 };
 #define N_CODECS (sizeof codecs / sizeof codecs[0])
 
@@ -53,7 +52,8 @@ expander_free(void *ctx)
 {
 	struct expander *x = ctx;
 
-	archive_read_free(x->a);
+	if (x->a != NULL)
+		kv_la.archive_read_free(x->a);
 	kv_source_close(&x->raw);
 	free(x);
 }
@@ -77,7 +77,7 @@ lend(struct archive *a, void *ctx, const void **bytes)
 	kv_source_skip(&x->raw, x->lent);
 	x->lent = 0;
 	if ((rc = kv_source_peek(&x->raw, 1, &x->err)) < 0) {
-		archive_set_error(a, EIO, "%s", x->err.text);
+		kv_la.archive_set_error(a, EIO, "%s", x->err.text);
 		return -1;
 	}
 	x->lent = x->raw.have < CHUNK_IN ? x->raw.have : CHUNK_IN;
@@ -91,7 +91,7 @@ lend(struct archive *a, void *ctx, const void **bytes)
 static int
 expander_fault(struct expander *x, struct kv_err *e)
 {
-	const char *why = archive_error_string(x->a);
+	const char *why = kv_la.archive_error_string(x->a);
 
 	if (x->err.code < 0)
 		return kv_fail(e, x->err.code, "%s", x->err.text);
@@ -148,7 +148,7 @@ expander_pull(void *ctx, void *dst, size_t n, size_t *got, struct kv_err *e)
 	*got = 0;
 	if (x->ended || n == 0)
 		return KV_OK;
-	if ((r = archive_read_data(x->a, dst, n)) < 0)
+	if ((r = kv_la.archive_read_data(x->a, dst, n)) < 0)
 		return expander_fault(x, e);
 	*got = (size_t)r;
 	if (x->codec == gzip)
@@ -165,20 +165,22 @@ expander_open(struct expander *x, struct kv_err *e)
 	struct archive_entry *entry;
 	int r;
 
-	if ((x->a = archive_read_new()) == NULL)
+	if ((r = kv_libarchive_open(e)) < 0)
+		return r;
+	if ((x->a = kv_la.archive_read_new()) == NULL)
 		return kv_no_memory(e, 0);
 	if (x->codec == gzip)
 		crc_init(x->crc_table);
-	if (x->codec->read(x->a) < ARCHIVE_WARN || archive_read_support_format_raw(x->a) != ARCHIVE_OK ||
-	    archive_read_support_format_empty(x->a) != ARCHIVE_OK)
+	if ((*x->codec->read)(x->a) < ARCHIVE_WARN || kv_la.archive_read_support_format_raw(x->a) != ARCHIVE_OK ||
+	    kv_la.archive_read_support_format_empty(x->a) != ARCHIVE_OK)
 		return expander_fault(x, e);
-	if (archive_read_open(x->a, x, NULL, lend, NULL) != ARCHIVE_OK ||
-	    (r = archive_read_next_header(x->a, &entry)) < ARCHIVE_OK)
+	if (kv_la.archive_read_open(x->a, x, NULL, lend, NULL) != ARCHIVE_OK ||
+	    (r = kv_la.archive_read_next_header(x->a, &entry)) < ARCHIVE_OK)
 		return expander_fault(x, e);
 	/* the filters are ours and the reading itself; ours is not there when it finds its head too short */
-	if (archive_filter_count(x->a) > 2)
+	if (kv_la.archive_filter_count(x->a) > 2)
 		return kv_fail(e, KV_EFORMAT, "compressed twice");
-	if (archive_filter_count(x->a) < 2)
+	if (kv_la.archive_filter_count(x->a) < 2)
 		return kv_fail(e, KV_EFORMAT, "the %s data is cut short, or damaged", x->codec->name);
 	x->ended = r == ARCHIVE_EOF; /* compressed nothing */
 	return KV_OK;
@@ -267,7 +269,7 @@ put_out(struct archive *a, void *ctx, const void *bytes, size_t n)
 	if (c->dropped)
 		return (la_ssize_t)n;
 	if ((head ? put_zstd_head(c, bytes, n) : kv_write_all(c->fd, bytes, n, &c->err)) < 0) {
-		archive_set_error(a, EIO, "%s", c->err.text);
+		kv_la.archive_set_error(a, EIO, "%s", c->err.text);
 		return -1;
 	}
 	c->n_out += n;
@@ -277,7 +279,7 @@ put_out(struct archive *a, void *ctx, const void *bytes, size_t n)
 static int
 compressor_fault(struct kv_compressor *c, struct kv_err *e)
 {
-	const char *why = archive_error_string(c->a);
+	const char *why = kv_la.archive_error_string(c->a);
 
 	if (c->err.code < 0)
 		return kv_fail(e, c->err.code, "%s", c->err.text);
@@ -287,27 +289,30 @@ compressor_fault(struct kv_compressor *c, struct kv_err *e)
 static int
 compressor_open(struct kv_compressor *c, struct kv_err *e)
 {
-	struct archive_entry *entry = archive_entry_new();
-	int rc = KV_OK;
+	struct archive_entry *entry;
+	int rc = kv_libarchive_open(e);
 
-	c->a = archive_write_new();
+	if (rc < 0)
+		return rc;
+	entry = kv_la.archive_entry_new();
+	c->a = kv_la.archive_write_new();
 	c->sum = XXH64_createState();
 	if (entry == NULL || c->a == NULL || c->sum == NULL) {
 		rc = kv_no_memory(e, 0);
 		goto done;
 	}
 	XXH64_reset(c->sum, 0);
-	archive_entry_set_filetype(entry, AE_IFREG);
-	if (c->codec->write(c->a) != ARCHIVE_OK || archive_write_set_format_raw(c->a) != ARCHIVE_OK ||
-	    archive_write_set_bytes_per_block(c->a, 0) != ARCHIVE_OK)
+	kv_la.archive_entry_set_filetype(entry, AE_IFREG);
+	if ((*c->codec->write)(c->a) != ARCHIVE_OK || kv_la.archive_write_set_format_raw(c->a) != ARCHIVE_OK ||
+	    kv_la.archive_write_set_bytes_per_block(c->a, 0) != ARCHIVE_OK)
 		rc = compressor_fault(c, e);
-	else if (c->codec == gzip && archive_write_set_filter_option(c->a, "gzip", "timestamp", NULL) != ARCHIVE_OK)
+	else if (c->codec == gzip && kv_la.archive_write_set_filter_option(c->a, "gzip", "timestamp", NULL) != ARCHIVE_OK)
 		rc = compressor_fault(c, e);
-	else if (archive_write_open(c->a, c, NULL, put_out, NULL) != ARCHIVE_OK ||
-		 archive_write_header(c->a, entry) != ARCHIVE_OK)
+	else if (kv_la.archive_write_open(c->a, c, NULL, put_out, NULL) != ARCHIVE_OK ||
+		 kv_la.archive_write_header(c->a, entry) != ARCHIVE_OK)
 		rc = compressor_fault(c, e);
 done:
-	archive_entry_free(entry);
+	kv_la.archive_entry_free(entry);
 	return rc;
 }
 
@@ -339,7 +344,7 @@ kv_compressor_write(struct kv_compressor *c, const void *bytes, size_t n, struct
 	la_ssize_t put;
 
 	for (; n > 0; p += put, n -= (size_t)put) {
-		put = archive_write_data(c->a, p, n < CHUNK_OUT ? n : CHUNK_OUT);
+		put = kv_la.archive_write_data(c->a, p, n < CHUNK_OUT ? n : CHUNK_OUT);
 		if (put <= 0)
 			return compressor_fault(c, e);
 		if (c->codec == zstd)
@@ -354,7 +359,7 @@ kv_compressor_finish(struct kv_compressor *c, struct kv_err *e)
 	XXH64_hash_t sum = XXH64_digest(c->sum);
 	unsigned char bytes[ZSTD_SUM_BYTES];
 
-	if (archive_write_close(c->a) != ARCHIVE_OK)
+	if (kv_la.archive_write_close(c->a) != ARCHIVE_OK)
 		return compressor_fault(c, e);
 	if (!c->add_sum)
 		return KV_OK;
@@ -369,9 +374,10 @@ kv_compressor_free(struct kv_compressor *c)
 	if (c == NULL)
 		return;
 	c->dropped = true;
-	if (c->a != NULL)
-		archive_write_close(c->a); /* the codec's memory is freed here alone, after an error too */
-	archive_write_free(c->a);
+	if (c->a != NULL) {
+		kv_la.archive_write_close(c->a); /* the codec's memory is freed here alone, after an error too */
+		kv_la.archive_write_free(c->a);
+	}
 	XXH64_freeState(c->sum);
 	free(c);
 }
