@@ -37,10 +37,27 @@ static struct {
 	const char *checkpoint, *log;
 	bool resume;
 	double max_minutes;
-} o = { .dtype = "f16", .rows = 32, .rank = 8, .alpha = 32, .targets = "all", .field = "prompt", .generate = 64,
-	.max_prompt = 4096, .max_response = 512, .batch = 8, .warm_up = SIZE_MAX, .epochs = 1, .rate = 1e-3,
-	.last_rate = 0.05, .betas = "0.9,0.999", .eps = 1e-8, .clip = 1, .decay = "cosine", .recall = "64,128,256",
-	.measure_every = 50, .save_every = 20 };
+} o = { .dtype = "f16",
+	.rows = 32,
+	.rank = 8,
+	.alpha = 32,
+	.targets = "all",
+	.field = "prompt",
+	.generate = 64,
+	.max_prompt = 4096,
+	.max_response = 512,
+	.batch = 8,
+	.warm_up = SIZE_MAX,
+	.epochs = 1,
+	.rate = 1e-3,
+	.last_rate = 0.05,
+	.betas = "0.9,0.999",
+	.eps = 1e-8,
+	.clip = 1,
+	.decay = "cosine",
+	.recall = "64,128,256",
+	.measure_every = 50,
+	.save_every = 20 };
 
 static const struct kv_opt opts[] = {
 	{ "output", 'o', KV_STRING, &o.output, "FILE", "the module, safetensors", 0, 0, NULL },
@@ -51,8 +68,8 @@ static const struct kv_opt opts[] = {
 	{ "targets", 0, KV_STRING, &o.targets, "WHICH", "matrices with adapters", 0, 0, "none|qkv|all" },
 	{ "from", 0, KV_STRING, &o.from, "MODULE", "start from this one, its shape included", 0, 0, NULL },
 	{ "field", 0, KV_STRING, &o.field, "NAME", "field of a line that holds the prompt", 0, 0, NULL },
-	{ "id-field", 0, KV_STRING, &o.id_field, "NAME", "field that holds the id; else samples are counted from 0", 0, 0,
-	    NULL },
+	{ "id-field", 0, KV_STRING, &o.id_field, "NAME", "field that holds the id; else samples are counted from 0", 0,
+	    0, NULL },
 	{ "response-field", 0, KV_STRING, &o.response_field, "NAME",
 	    "field of a line that holds the response; else the model's own is generated", 0, 0, NULL },
 	{ "generate", 0, KV_SIZE, &o.generate, "TOKENS", "longest response of the model's own", 1, 65536, NULL },
@@ -60,7 +77,8 @@ static const struct kv_opt opts[] = {
 	{ "chat-template", 0, KV_STRING, &o.chat_template, "NAME",
 	    "template to use, else the model's own; implies --chat", 0, 0, NULL },
 	{ "system", 0, KV_STRING, &o.system, "TEXT", "system message; else the template's own", 0, 0, NULL },
-	{ "special", 0, KV_FLAG, &o.special, NULL, "special tokens written in the text become those tokens", 0, 0, NULL },
+	{ "special", 0, KV_FLAG, &o.special, NULL, "special tokens written in the text become those tokens", 0, 0,
+	    NULL },
 	{ "no-bos", 0, KV_FLAG, &o.no_bos, NULL, "no beginning-of-sequence token", 0, 0, NULL },
 	{ "max-prompt", 0, KV_SIZE, &o.max_prompt, "TOKENS", "longer prompts are left out", 1, 1e9, NULL },
 	{ "cut", 0, KV_FLAG, &o.cut, NULL, "cut longer prompts at their end instead", 0, 0, NULL },
@@ -90,7 +108,8 @@ static const struct kv_opt opts[] = {
 	{ "patience", 0, KV_SIZE, &o.patience, "N", "end after N measurements without a better one; 0: never", 0, 1e9,
 	    NULL },
 	{ "save-every", 0, KV_SIZE, &o.save_every, "STEPS", "write a checkpoint; 0: never", 0, 1e9, NULL },
-	{ "checkpoint", 0, KV_STRING, &o.checkpoint, "FILE", "where; else the output's name and .checkpoint", 0, 0, NULL },
+	{ "checkpoint", 0, KV_STRING, &o.checkpoint, "FILE", "where; else the output's name and .checkpoint", 0, 0,
+	    NULL },
 	{ "resume", 0, KV_FLAG, &o.resume, NULL, "go on from the checkpoint, if there is one", 0, 0, NULL },
 	{ "log", 0, KV_STRING, &o.log, "FILE", "figures of every step as JSON Lines", 0, 0, NULL },
 	{ "max-minutes", 0, KV_DOUBLE, &o.max_minutes, "X", "stop cleanly after that time; 0: never", 0, 1e7, NULL },
@@ -124,20 +143,20 @@ struct run {
 	char *cache, *checkpoint; /* owned */
 	struct kv_model model;
 	const struct kv_chat *chat; /* asked for */
-	struct kv_device device; /* the student's, f32 */
+	struct kv_device device;    /* the student's, f32 */
 	struct kv_engine *engine;
 	struct kv_student *student;
 	struct kv_lookahead *module;
 	json_t *entry, *recipe;
 	struct kv_lessons *lessons;
 	size_t *of[2], n[2]; /* lessons to learn from, and held out */
-	size_t empty; /* samples without a response */
-	uint64_t bytes; /* of the folder */
+	size_t empty;        /* samples without a response */
+	uint64_t bytes;      /* of the folder */
 	struct kv_training training;
 	struct kv_training_calls calls;
 	struct kv_training_log *log;
-	double began, last;  /* seconds */
-	double loss_sum;     /* since the last line */
+	double began, last; /* seconds */
+	double loss_sum;    /* since the last line */
 	size_t loss_n;
 };
 
@@ -184,7 +203,8 @@ understand_betas(void)
 
 	if (sscanf(o.betas, "%lf,%lf%n", &o.beta1, &o.beta2, &used) != 2 || o.betas[used] != '\0' ||
 	    !(o.beta1 >= 0 && o.beta1 < 1 && o.beta2 >= 0 && o.beta2 < 1))
-		kv_usage(&tool, "--betas: expected two numbers from 0 to below 1, separated by a comma, got '%s'", o.betas);
+		kv_usage(
+		    &tool, "--betas: expected two numbers from 0 to below 1, separated by a comma, got '%s'", o.betas);
 }
 
 static void
@@ -194,7 +214,7 @@ understand_shard(struct run *r)
 
 	r->shards = 1;
 	if (o.shard != NULL && (sscanf(o.shard, "%zu/%zu%n", &r->shard, &r->shards, &used) != 2 ||
-	                           o.shard[used] != '\0' || r->shard >= r->shards))
+				   o.shard[used] != '\0' || r->shard >= r->shards))
 		kv_usage(&tool, "--shard: expected I/N with I below N, got '%s'", o.shard);
 	if (o.shard != NULL && !o.prepare_only)
 		kv_usage(&tool, "--shard is for --prepare-only");
@@ -292,7 +312,8 @@ read_all(struct run *r, struct kv_err *e)
 	if (rc == KV_OK)
 		rc = divide(r, learnt, e);
 	if (s.n_left_out > 0)
-		kv_warn("%zu prompts are longer than %zu tokens and left out (--max-prompt, --cut)", s.n_left_out, s.max_prompt);
+		kv_warn("%zu prompts are longer than %zu tokens and left out (--max-prompt, --cut)", s.n_left_out,
+		    s.max_prompt);
 	if (s.n_cut > 0)
 		kv_warn("%zu prompts were cut to %zu tokens", s.n_cut, s.max_prompt);
 	kv_sample_lines_fini(&s);
@@ -315,7 +336,8 @@ prepare(struct run *r, struct kv_err *e)
 
 			if (time_is_up(r))
 				return kv_fail(e, KV_EFAIL,
-				    "the time is up after %zu of %zu samples were prepared: run it again to go on", done, all);
+				    "the time is up after %zu of %zu samples were prepared: run it again to go on",
+				    done, all);
 			if (done % r->shards != r->shard)
 				continue;
 			if ((rc = kv_lessons_prepare(r->lessons, r->of[out][i], &s, e)) < 0)
@@ -442,9 +464,16 @@ open_lessons(struct run *r, struct kv_err *e)
 	    (r->entry = kv_history_entry(tool.name, KV_VERSION, o.response_field == NULL ? 2 : 1, words)) == NULL)
 		return kv_no_memory(e, 256);
 	return kv_lessons_new(&r->lessons,
-	    &(struct kv_lessons_options){ .dir = r->cache, .with_kv = !o.no_cache_kv, .generate = o.generate,
-	        .model = &r->model, .student = r->student, .device = kv_common.device, .threads = kv_common.threads,
-	        .precision = kv_common.precision, .entry = r->entry, .note = tell_damage },
+	    &(struct kv_lessons_options){ .dir = r->cache,
+		.with_kv = !o.no_cache_kv,
+		.generate = o.generate,
+		.model = &r->model,
+		.student = r->student,
+		.device = kv_common.device,
+		.threads = kv_common.threads,
+		.precision = kv_common.precision,
+		.entry = r->entry,
+		.note = tell_damage },
 	    e);
 }
 
@@ -486,18 +515,17 @@ make_recipe(struct run *r, struct kv_err *e)
 	if ((rc = kv_lessons_hash(r->lessons, data, e)) < 0 ||
 	    (rc = kv_lessons_precision(r->lessons, &precision, e)) < 0)
 		return rc;
-	j = json_pack("{s:s s:s s:s s:s s:I s:I s:I s:I s:I s:I}", "program", tool.name, "version", KV_VERSION, "method",
-	    lookahead.name, "data", data, "samples", (json_int_t)r->n[0], "held_out_samples", (json_int_t)r->n[1], "batch",
-	    (json_int_t)p->batch, "steps", (json_int_t)p->schedule.steps, "warm_up", (json_int_t)p->schedule.warm_up, "seed",
-	    (json_int_t)p->seed);
+	j = json_pack("{s:s s:s s:s s:s s:I s:I s:I s:I s:I s:I}", "program", tool.name, "version", KV_VERSION,
+	    "method", lookahead.name, "data", data, "samples", (json_int_t)r->n[0], "held_out_samples",
+	    (json_int_t)r->n[1], "batch", (json_int_t)p->batch, "steps", (json_int_t)p->schedule.steps, "warm_up",
+	    (json_int_t)p->schedule.warm_up, "seed", (json_int_t)p->seed);
 	if (j == NULL ||
 	    json_object_update_new(j,
-	        json_pack("{s:f s:f s:s s:f s:f s:f s:f s:I s:I s:s}", "rate", o.rate, "last_rate", o.last_rate, "decay",
-	            o.decay, "beta1", o.beta1, "beta2", o.beta2, "eps", o.eps, "clip", o.clip, "measure_every",
-	            (json_int_t)p->measure_every, "patience", (json_int_t)p->patience, "precision",
-	            precision)) != 0 ||
+		json_pack("{s:f s:f s:s s:f s:f s:f s:f s:I s:I s:s}", "rate", o.rate, "last_rate", o.last_rate,
+		    "decay", o.decay, "beta1", o.beta1, "beta2", o.beta2, "eps", o.eps, "clip", o.clip, "measure_every",
+		    (json_int_t)p->measure_every, "patience", (json_int_t)p->patience, "precision", precision)) != 0 ||
 	    (o.response_field == NULL &&
-	        json_object_set_new(j, "generate", json_integer((json_int_t)o.generate)) != 0) ||
+		json_object_set_new(j, "generate", json_integer((json_int_t)o.generate)) != 0) ||
 	    (o.from != NULL && json_object_set_new(j, "from", json_string(r->module->hash)) != 0)) {
 		json_decref(j);
 		return kv_no_memory(e, 1024);
@@ -513,8 +541,9 @@ take_up(struct run *r, struct kv_err *e)
 	int rc;
 
 	r->calls = (struct kv_training_calls){ r, r->n[0], r->n[1], get, stepped, measured, save, stop };
-	r->training = (struct kv_training){ .plan = &r->plan, .calls = &r->calls, .student = r->student,
-		.device = &r->device, .module = r->module };
+	r->training = (struct kv_training){
+		.plan = &r->plan, .calls = &r->calls, .student = r->student, .device = &r->device, .module = r->module
+	};
 	if ((rc = kv_training_init(&r->training, e)) < 0)
 		return rc;
 	r->training.adam.beta1 = o.beta1;
@@ -537,9 +566,10 @@ say_what_is_there(const struct run *r)
 		return;
 	printf("%zu samples, %zu held out, %.2f GB in %s\n", r->n[0], r->n[1], (double)r->bytes * 1e-9, r->cache);
 	if (!o.prepare_only)
-		printf("%zu numbers to learn, %.2f %% of the model's; %zu steps of %zu samples\n", r->module->n_parameters,
-		    100.0 * (double)r->module->n_parameters / (double)r->module->base_parameters, r->plan.schedule.steps,
-		    r->plan.batch);
+		printf("%zu numbers to learn, %.2f %% of the model's; %zu steps of %zu samples\n",
+		    r->module->n_parameters,
+		    100.0 * (double)r->module->n_parameters / (double)r->module->base_parameters,
+		    r->plan.schedule.steps, r->plan.batch);
 	fflush(stdout);
 }
 
@@ -574,7 +604,8 @@ train(struct run *r, struct kv_err *e)
 	if ((rc = kv_training_run(&r->training, e)) < 0)
 		return kv_where(e, "step %zu", r->training.step + 1);
 	if (!r->training.ended)
-		kv_warn("the time is up at step %zu of %zu: go on with --resume", r->training.step, r->plan.schedule.steps);
+		kv_warn(
+		    "the time is up at step %zu of %zu: go on with --resume", r->training.step, r->plan.schedule.steps);
 	return write_module(r, e);
 }
 

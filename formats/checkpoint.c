@@ -34,8 +34,8 @@ header_of(const json_t *state, const char *hex, size_t n, struct kv_buf *b, stru
 {
 	const size_t bytes = n * sizeof(float);
 	char *inner = json_dumps(state, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17)), *text = NULL;
-	json_t *o = json_pack("{s:{s:s s:s s:s}}", "__metadata__", "kvtrain", "1", "state", inner != NULL ? inner : "", "xxh3",
-	    hex);
+	json_t *o = json_pack(
+	    "{s:{s:s s:s s:s}}", "__metadata__", "kvtrain", "1", "state", inner != NULL ? inner : "", "xxh3", hex);
 	unsigned char length[8];
 	size_t size, padded;
 	int bad = o == NULL || inner == NULL, rc;
@@ -62,8 +62,8 @@ done:
 }
 
 int
-kv_checkpoint_write(const char *path, const json_t *state, float *const parts[KV_CHECKPOINT_PARTS], size_t n,
-    struct kv_err *e)
+kv_checkpoint_write(
+    const char *path, const json_t *state, float *const parts[KV_CHECKPOINT_PARTS], size_t n, struct kv_err *e)
 {
 	struct kv_buf header = { 0 };
 	struct kv_outfile f;
@@ -100,8 +100,9 @@ take(void *ctx, const char *name, const struct kv_matrix *w, struct kv_err *e)
 		if (strcmp(name, names[i]) != 0)
 			continue;
 		if (w->type != KVK_F32 || w->rows != 1 || w->cols != t->n)
-			return kv_fail(e, KV_EFORMAT, "%s has %zu numbers, this module has %zu: is it of another training?",
-			    name, w->rows * w->cols, t->n);
+			return kv_fail(e, KV_EFORMAT,
+			    "%s has %zu numbers, this module has %zu: is it of another training?", name,
+			    w->rows * w->cols, t->n);
 		memcpy(t->parts[i], w->data, t->n * sizeof(float));
 		t->found |= (size_t)1 << i;
 	}
@@ -124,8 +125,8 @@ read_map(const struct kv_map *map, json_t **state, float *const parts[KV_CHECKPO
 	if (json_object_get(metadata, "kvtrain") == NULL || text == NULL || sum == NULL)
 		rc = kv_fail(e, KV_EFORMAT, "no checkpoint of kv-train");
 	else if ((rc = safetensors_each(map, NULL, take, &t, e)) == KV_OK &&
-	         (rc = sum_of((const float *const *)parts, n, hex, e)) == KV_OK &&
-	         (t.found != ((size_t)1 << KV_CHECKPOINT_PARTS) - 1 || strcmp(sum, hex) != 0))
+		 (rc = sum_of((const float *const *)parts, n, hex, e)) == KV_OK &&
+		 (t.found != ((size_t)1 << KV_CHECKPOINT_PARTS) - 1 || strcmp(sum, hex) != 0))
 		rc = kv_fail(e, KV_EFORMAT, "the checkpoint is damaged");
 	if (rc == KV_OK && !json_is_object(*state = json_loads(text, 0, NULL))) {
 		json_decref(*state);

@@ -9,14 +9,20 @@
 
 #include "lib/err.h"
 
-enum kv_checkpoint_part { KV_CHECKPOINT_PARAMETERS, KV_CHECKPOINT_M, KV_CHECKPOINT_V, KV_CHECKPOINT_BEST, KV_CHECKPOINT_PARTS };
+enum kv_checkpoint_part {
+	KV_CHECKPOINT_PARAMETERS,
+	KV_CHECKPOINT_M,
+	KV_CHECKPOINT_V,
+	KV_CHECKPOINT_BEST,
+	KV_CHECKPOINT_PARTS
+};
 
 /* The file appears under its name when it is complete.  Fails: KV_EIO, KV_EMEM. */
-int kv_checkpoint_write(const char *path, const json_t *state, float *const parts[KV_CHECKPOINT_PARTS], size_t n,
-    struct kv_err *e);
+int kv_checkpoint_write(
+    const char *path, const json_t *state, float *const parts[KV_CHECKPOINT_PARTS], size_t n, struct kv_err *e);
 
-/* Into the caller's parts [n]; state: a new reference.  Fails: KV_EIO (there is none), KV_EFORMAT (damaged, or of another
- * module). */
+/* Into the caller's parts [n]; state: a new reference.  Fails: KV_EIO (there is none), KV_EFORMAT (damaged, or of
+ * another module). */
 int kv_checkpoint_read(
     const char *path, json_t **state, float *const parts[KV_CHECKPOINT_PARTS], size_t n, struct kv_err *e);
 

@@ -57,13 +57,13 @@ write_tensor(struct kv_writer *w, const char *name, size_t layer, enum kvk_type 
 static json_t *
 score_attrs(size_t T)
 {
-	return json_pack("{s:s s:s s:s s:s s:i s:i s:i s:I}", "method", "truth", "rows", "mean", "granularity", "head", "pool",
-	    "none", "pool_width", 1, "n_sink", 0, "n_recent", 0, "n_tokens", (json_int_t)T);
+	return json_pack("{s:s s:s s:s s:s s:i s:i s:i s:I}", "method", "truth", "rows", "mean", "granularity", "head",
+	    "pool", "none", "pool_width", 1, "n_sink", 0, "n_recent", 0, "n_tokens", (json_int_t)T);
 }
 
 static int
-write_layer(struct kv_writer *w, const struct kv_config *c, const struct kv_lesson *x, size_t l, bool with_kv,
-    struct kv_err *e)
+write_layer(
+    struct kv_writer *w, const struct kv_config *c, const struct kv_lesson *x, size_t l, bool with_kv, struct kv_err *e)
 {
 	const size_t kv[] = { c->Hkv, x->T, c->D }, score[] = { c->Hq, x->T }, at = l * c->Hkv * x->T * c->D;
 	int rc = KV_OK;
@@ -73,8 +73,8 @@ write_layer(struct kv_writer *w, const struct kv_config *c, const struct kv_less
 	if (with_kv && rc == KV_OK)
 		rc = write_tensor(w, "v", l, KVK_F16, "kv_head token dim", kv, x->v + at, NULL, e);
 	if (rc == KV_OK)
-		rc = write_tensor(w, "score", l, KVK_F32, "head token", score, x->truth + l * c->Hq * x->T,
-		    score_attrs(x->T), e);
+		rc = write_tensor(
+		    w, "score", l, KVK_F32, "head token", score, x->truth + l * c->Hq * x->T, score_attrs(x->T), e);
 	return rc == KV_OK ? kv_writer_layer_end(w, (int)l, e) : rc;
 }
 
@@ -83,8 +83,8 @@ write_all(struct kv_writer *w, const struct kv_lesson_key *key, const struct kv_
     const json_t *entry, struct kv_err *e)
 {
 	json_t *model = kv_config_to_json(key->cfg);
-	json_t *map = json_pack("{s:s s:o s:I s:o}", "id", key->id, "tokens", kv_ids_to_json(key->prompt), "prompt_length",
-	    (json_int_t)x->T, "response", kv_ids_to_json(&x->response));
+	json_t *map = json_pack("{s:s s:o s:I s:o}", "id", key->id, "tokens", kv_ids_to_json(key->prompt),
+	    "prompt_length", (json_int_t)x->T, "response", kv_ids_to_json(&x->response));
 	int rc = model == NULL || map == NULL ? kv_no_memory(e, x->T) : KV_OK;
 
 	if (rc == KV_OK && (rc = kv_writer_header(w, model, NULL, entry, e)) == KV_OK)
@@ -170,7 +170,8 @@ check_sequence(struct kv_lesson_file *f, const struct kv_lesson_key *key, struct
 	struct kv_record rec = { 0 };
 	int rc = kv_reader_next(f->reader, &rec, e);
 
-	if (rc == KV_OK && (rec.kind != KV_RECORD_SEQUENCE || !same_ids(json_object_get(rec.map, "tokens"), key->prompt)))
+	if (rc == KV_OK &&
+	    (rec.kind != KV_RECORD_SEQUENCE || !same_ids(json_object_get(rec.map, "tokens"), key->prompt)))
 		rc = foreign(f, "of another prompt", e);
 	if (rc == KV_OK)
 		rc = kv_ids_from_json(&f->response, json_object_get(rec.map, "response"), e);
@@ -226,7 +227,7 @@ take(struct kv_lesson_file *f, const struct kv_config *c, struct kv_record *rec,
 	if (t->layer < 0 || l >= c->L || (!is_k && !is_v && strcmp(t->name, "score") != 0))
 		return KV_OK;
 	rc = is_k || is_v ? kv_tensor_expect(t, KVK_F16, "kv_head token dim", kv, e)
-	                  : kv_tensor_expect(t, KVK_F32, "head token", score, e);
+			  : kv_tensor_expect(t, KVK_F32, "head token", score, e);
 	if (rc < 0 || (rc = kv_reader_payload(f->reader, t, e)) < 0)
 		return rc;
 	if (!is_k && !is_v) {

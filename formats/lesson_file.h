@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A folder of samples that were prepared for training: one kvtools stream per sample, named after what is in it, so that
- * later epochs and runs find it again, and several programs can fill one folder.
+ * A folder of samples that were prepared for training: one kvtools stream per sample, named after what is in it, so
+ * that later epochs and runs find it again, and several programs can fill one folder.
  *
  * A stream holds `score` [head, token] (method truth, not reduced over heads, not pooled) and, unless it was left out,
  * `k` and `v` as f16.  Per prompt token and layer that is 4 Hq + 4 Hkv D bytes.
@@ -22,8 +22,8 @@ struct kv_lesson_key {
 	const struct kv_ids *response; /* given; NULL otherwise */
 };
 
-/* Write one (it appears when it is complete); x->truth must be there, x->k and v only `with_kv`.  entry: for the history.
- * Makes the folder when it is not there.  bytes: what it takes.  Fails: KV_EIO, KV_EMEM. */
+/* Write one (it appears when it is complete); x->truth must be there, x->k and v only `with_kv`.  entry: for the
+ * history. Makes the folder when it is not there.  bytes: what it takes.  Fails: KV_EIO, KV_EMEM. */
 int kv_lesson_write(const char *dir, const struct kv_lesson_key *key, const struct kv_lesson *x, bool with_kv,
     const json_t *entry, uint64_t *bytes, struct kv_err *e);
 

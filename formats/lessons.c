@@ -126,8 +126,12 @@ kv_lessons_precision(struct kv_lessons *l, const char **name, struct kv_err *e)
 static struct kv_lesson_key
 key_of(const struct kv_lessons *l, const struct item *x)
 {
-	return (struct kv_lesson_key){ .cfg = &l->o.model->cfg, .precision = l->precision, .id = x->id, .prompt = &x->prompt,
-		.generate = x->given ? 0 : l->o.generate, .response = x->given ? &x->response : NULL };
+	return (struct kv_lesson_key){ .cfg = &l->o.model->cfg,
+		.precision = l->precision,
+		.id = x->id,
+		.prompt = &x->prompt,
+		.generate = x->given ? 0 : l->o.generate,
+		.response = x->given ? &x->response : NULL };
 }
 
 /* Runs the prompt into l->lesson; truth: and what the response looks at. */
@@ -135,8 +139,12 @@ static int
 teach(struct kv_lessons *l, const struct item *x, bool truth, struct kv_err *e)
 {
 	const struct kv_vocab *v = &l->o.model->vocab;
-	const struct kv_teach how = { .tokens = x->prompt.v, .T = x->prompt.n, .generate = x->given ? 0 : l->o.generate,
-		.stops = v->stops, .n_stops = v->n_stops, .truth = truth };
+	const struct kv_teach how = { .tokens = x->prompt.v,
+		.T = x->prompt.n,
+		.generate = x->given ? 0 : l->o.generate,
+		.stops = v->stops,
+		.n_stops = v->n_stops,
+		.truth = truth };
 	int rc = l->engine == NULL ? kv_engine_new(&l->engine, l->o.model, &l->device, e) : KV_OK;
 
 	kv_lesson_fini(&l->lesson);

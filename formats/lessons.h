@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The samples of a training: prompts and responses, prepared once and kept in a folder (lesson_file.h), one at a time in
- * memory.
+ * The samples of a training: prompts and responses, prepared once and kept in a folder (lesson_file.h), one at a time
+ * in memory.
  */
 #ifndef KV_LESSONS_H
 #define KV_LESSONS_H
@@ -9,9 +9,9 @@
 #include "lib/train/training.h"
 
 struct kv_lessons_options {
-	const char *dir;  /* the folder */
-	bool with_kv;     /* keep keys and values there; else every look at a sample runs its prompt anew */
-	size_t generate;  /* tokens of the model's own response, for samples that bring none */
+	const char *dir; /* the folder */
+	bool with_kv;    /* keep keys and values there; else every look at a sample runs its prompt anew */
+	size_t generate; /* tokens of the model's own response, for samples that bring none */
 	const struct kv_model *model;
 	struct kv_student *student;
 	const char *device; /* where prompts run: name, threads and precision */
@@ -36,7 +36,7 @@ size_t kv_lessons_count(const struct kv_lessons *l);
  * was not there.  Fails: as kv_teach() and kv_lesson_write(). */
 struct kv_lesson_state {
 	bool usable, made;
-	uint64_t bytes;      /* in the folder */
+	uint64_t bytes;          /* in the folder */
 	size_t tokens, response; /* tokens of both */
 };
 int kv_lessons_prepare(struct kv_lessons *l, size_t i, struct kv_lesson_state *s, struct kv_err *e);

@@ -10,25 +10,29 @@ open_tokenizer(struct kv_sample_lines *s, const struct kv_prompts *p, struct kv_
 	int rc;
 
 	for (size_t i = 0; i < p->n && !text; i++)
-		text = p->v[i].text != NULL ||
-		       (s->response_field != NULL && json_is_string(json_object_get(p->v[i].attributes, s->response_field)));
+		text =
+		    p->v[i].text != NULL || (s->response_field != NULL &&
+						json_is_string(json_object_get(p->v[i].attributes, s->response_field)));
 	if (!text || s->tokenizer != NULL)
 		return KV_OK;
 	if ((rc = kv_tokenizer_new(&s->tokenizer, &s->model->vocab, e)) < 0)
 		return rc;
 	if (s->chat && (s->template = kv_chat_choose(s->template, NULL, s->model->vocab.chat_template)) == NULL)
 		return kv_fail(e, KV_EMODEL,
-		    "the model has no chat template that is known here; choose one with --chat-template %s", kv_chat_names);
+		    "the model has no chat template that is known here; choose one with --chat-template %s",
+		    kv_chat_names);
 	return KV_OK;
 }
 
 static int
-encode_response(
-    const struct kv_sample_lines *s, const struct kv_prompt *p, struct kv_ids *ids, struct kv_err *e)
+encode_response(const struct kv_sample_lines *s, const struct kv_prompt *p, struct kv_ids *ids, struct kv_err *e)
 {
 	const struct kv_response how = { .kind = KV_RESPONSE_FIELD, .rest = s->response_field };
-	const struct kv_behind b = { .tokenizer = s->tokenizer, .vocab = s->model->cfg.vocab,
-		.flags = s->flags & KV_ENCODE_SPECIAL, .before = p->ids.v, .n_before = p->ids.n };
+	const struct kv_behind b = { .tokenizer = s->tokenizer,
+		.vocab = s->model->cfg.vocab,
+		.flags = s->flags & KV_ENCODE_SPECIAL,
+		.before = p->ids.v,
+		.n_before = p->ids.n };
 	const struct kv_vocab *v = &s->model->vocab;
 	int rc = kv_response_encode(&how, &b, p->attributes, v->stops, v->n_stops, ids, e);
 
@@ -70,8 +74,11 @@ kv_sample_lines_read(struct kv_sample_lines *s, const char *path, struct kv_less
 	if (context > 1 && s->max_prompt > context - 1)
 		s->max_prompt = context - 1;
 	if (rc == KV_OK && (rc = open_tokenizer(s, &p, e)) == KV_OK) {
-		const struct kv_prompt_coding c = { .tokenizer = s->tokenizer, .chat = s->chat ? s->template : NULL,
-			.system = s->system, .vocab = s->model->cfg.vocab, .flags = s->flags };
+		const struct kv_prompt_coding c = { .tokenizer = s->tokenizer,
+			.chat = s->chat ? s->template : NULL,
+			.system = s->system,
+			.vocab = s->model->cfg.vocab,
+			.flags = s->flags };
 
 		rc = kv_prompts_encode(&p, &c, e);
 	}

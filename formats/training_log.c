@@ -60,7 +60,8 @@ kv_training_log_open(struct kv_training_log **out, const char *path, size_t firs
 	if ((l->path = strdup(path)) == NULL)
 		rc = kv_no_memory(e, strlen(path));
 	else if ((rc = keep(path, first, &kept, e)) == KV_OK &&
-	         ((l->f = fopen(path, "w")) == NULL || fwrite(kept.data, 1, kept.n, l->f) != kept.n || fflush(l->f) != 0))
+		 ((l->f = fopen(path, "w")) == NULL || fwrite(kept.data, 1, kept.n, l->f) != kept.n ||
+		     fflush(l->f) != 0))
 		rc = refused(l, e);
 	kv_buf_fini(&kept);
 	if (rc < 0) {
@@ -93,15 +94,15 @@ kv_training_log_step(
 	if (l == NULL)
 		return KV_OK;
 	return put(l,
-	    json_pack("{s:I s:f s:f s:f s:f s:I s:f s:f s:f}", "step", (json_int_t)s->step, "epoch", s->epoch, "rate", s->rate,
-		"loss", s->loss, "gradient_norm", s->gradient_norm, "tokens", (json_int_t)s->tokens, "seconds", seconds,
-		"samples_per_second", (double)s->samples * per, "tokens_per_second", (double)s->tokens * per),
+	    json_pack("{s:I s:f s:f s:f s:f s:I s:f s:f s:f}", "step", (json_int_t)s->step, "epoch", s->epoch, "rate",
+		s->rate, "loss", s->loss, "gradient_norm", s->gradient_norm, "tokens", (json_int_t)s->tokens, "seconds",
+		seconds, "samples_per_second", (double)s->samples * per, "tokens_per_second", (double)s->tokens * per),
 	    e);
 }
 
 int
-kv_training_log_measure(struct kv_training_log *l, const struct kv_training *t, const struct kv_training_figures *f,
-    struct kv_err *e)
+kv_training_log_measure(
+    struct kv_training_log *l, const struct kv_training *t, const struct kv_training_figures *f, struct kv_err *e)
 {
 	json_t *o, *held;
 	char name[40];
@@ -113,7 +114,8 @@ kv_training_log_measure(struct kv_training_log *l, const struct kv_training *t, 
 		snprintf(name, sizeof name, "recall@%zu", t->plan->ks[i]);
 		json_object_set_new(held, name, json_real(f->recall[i]));
 	}
-	o = json_pack("{s:I s:o s:I}", "step", (json_int_t)t->step, "held_out", held, "best_step", (json_int_t)t->best_step);
+	o = json_pack(
+	    "{s:I s:o s:I}", "step", (json_int_t)t->step, "held_out", held, "best_step", (json_int_t)t->best_step);
 	return put(l, o, e);
 }
 

@@ -18,11 +18,13 @@ int
 kv_training_save(const struct kv_training *t, const char *path, const json_t *recipe, struct kv_err *e)
 {
 	float *parts[KV_CHECKPOINT_PARTS];
-	json_t *state = json_pack("{s:O s:I s:I s:I s:I s:b}", "recipe", recipe, "step", (json_int_t)t->step, "adam_steps",
-	    (json_int_t)t->adam.t, "best_step", (json_int_t)t->best_step, "worse", (json_int_t)t->worse, "ended", t->ended);
+	json_t *state = json_pack("{s:O s:I s:I s:I s:I s:b}", "recipe", recipe, "step", (json_int_t)t->step,
+	    "adam_steps", (json_int_t)t->adam.t, "best_step", (json_int_t)t->best_step, "worse", (json_int_t)t->worse,
+	    "ended", t->ended);
 	int rc;
 
-	if (state == NULL || (t->best_step > 0 && json_object_set_new(state, "best_loss", json_real(t->best_loss)) != 0)) {
+	if (state == NULL ||
+	    (t->best_step > 0 && json_object_set_new(state, "best_loss", json_real(t->best_loss)) != 0)) {
 		json_decref(state);
 		return kv_no_memory(e, sizeof *state);
 	}
@@ -36,7 +38,8 @@ kv_training_save(const struct kv_training *t, const char *path, const json_t *re
 static bool
 same(const json_t *a, const json_t *b)
 {
-	return (json_is_number(a) && json_is_number(b) && json_number_value(a) == json_number_value(b)) || json_equal(a, b);
+	return (json_is_number(a) && json_is_number(b) && json_number_value(a) == json_number_value(b)) ||
+	       json_equal(a, b);
 }
 
 static int
@@ -45,8 +48,7 @@ check_recipe(const json_t *saved, const json_t *recipe, struct kv_err *e)
 	const char *key;
 	const json_t *v;
 
-	json_object_foreach((json_t *)recipe, key, v)
-	{
+	json_object_foreach ((json_t *)recipe, key, v) {
 		if (!same(json_object_get(saved, key), v))
 			return kv_fail(e, KV_EARG,
 			    "it is the state of another training, '%s' differs: leave --resume out to start anew", key);
@@ -89,7 +91,7 @@ int
 kv_training_describe(const struct kv_training *t, const json_t *recipe, json_t *to, struct kv_err *e)
 {
 	int bad = json_object_update(to, (json_t *)recipe) ||
-	          json_object_set_new(to, "steps_made", json_integer((json_int_t)t->step));
+		  json_object_set_new(to, "steps_made", json_integer((json_int_t)t->step));
 
 	if (t->best_step > 0)
 		bad = bad || json_object_set_new(to, "best_step", json_integer((json_int_t)t->best_step)) ||

@@ -15,8 +15,8 @@
 
 struct job {
 	const struct kvk_behind *x;
-	size_t R;  /* rows, up to whole vectors; those too many are zero everywhere */
-	size_t Dv; /* elements of a head, up to whole vectors */
+	size_t R;   /* rows, up to whole vectors; those too many are zero everywhere */
+	size_t Dv;  /* elements of a head, up to whole vectors */
 	size_t all; /* keys: T + n */
 	const float *dy, *ds;
 	float *y, *s, *dq;
@@ -93,8 +93,8 @@ load_rows(const struct job *j, const float *from, size_t step, float factor, flo
 
 /* p [all][R] = k q^T, blocks of keys at a time; the same for values and dy. */
 static void
-times_keys(const struct job *j, const void *prompt, const float *behind, size_t g, const float *turned, float *block,
-    float *p)
+times_keys(
+    const struct job *j, const void *prompt, const float *behind, size_t g, const float *turned, float *block, float *p)
 {
 	for (size_t b = 0; b < j->all; b += BLOCK) {
 		const size_t n = j->all - b < BLOCK ? j->all - b : BLOCK;
@@ -343,8 +343,8 @@ cpu_behind(struct kvk_dev *dev, const struct kvk_behind *x, float *y, float *s)
 }
 
 int
-cpu_behind_back(struct kvk_dev *dev, const struct kvk_behind *x, const float *dy, const float *ds, float *dq, float *dk,
-    float *dv)
+cpu_behind_back(
+    struct kvk_dev *dev, const struct kvk_behind *x, const float *dy, const float *ds, float *dq, float *dk, float *dv)
 {
 	struct job j = { .x = x, .dy = dy, .ds = ds, .dq = dq };
 	const size_t room = x->Hq * x->n * ((x->D + 7) / 8 * 8) + 16; /* and to whole lines */

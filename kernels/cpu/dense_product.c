@@ -40,7 +40,8 @@ turn_eight(const float *x, size_t ldx, float *to)
 			a[i + 2 * j + 1] = __builtin_shufflevector(b[i + j], b[i + 2 + j], 2, 3, 10, 11, 6, 7, 14, 15);
 		}
 	for (int i = 0; i < 4; i++) {
-		*(f32x8_mem *)(to + (size_t)i * PANEL) = __builtin_shufflevector(a[i], a[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+		*(f32x8_mem *)(to + (size_t)i * PANEL) =
+		    __builtin_shufflevector(a[i], a[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
 		*(f32x8_mem *)(to + (size_t)(i + 4) * PANEL) =
 		    __builtin_shufflevector(a[i], a[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
 	}
@@ -194,8 +195,19 @@ int
 cpu_linear_rows(
     struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias, int add, float *y)
 {
-	const struct kvk_product p = { .a = x, .a_row = w->cols, .a_col = 1, .b = w->f32, .b_row = 1, .b_col = w->cols,
-		.c = y, .c_row = w->rows, .m = n, .n = w->rows, .k = w->cols, .factor = 1, .add = add || bias != NULL };
+	const struct kvk_product p = { .a = x,
+		.a_row = w->cols,
+		.a_col = 1,
+		.b = w->f32,
+		.b_row = 1,
+		.b_col = w->cols,
+		.c = y,
+		.c_row = w->rows,
+		.m = n,
+		.n = w->rows,
+		.k = w->cols,
+		.factor = 1,
+		.add = add || bias != NULL };
 
 	if (w->f32 == NULL)
 		return cpu_fail(dev, CPU_ETYPE, "linear_rows: a weight opened for many rows in f32 is needed");
@@ -204,11 +216,21 @@ cpu_linear_rows(
 }
 
 int
-cpu_linear_back(
-    struct kvk_dev *dev, const struct kvk_weight *w, const float *dy, size_t n, int add, float *dx)
+cpu_linear_back(struct kvk_dev *dev, const struct kvk_weight *w, const float *dy, size_t n, int add, float *dx)
 {
-	const struct kvk_product p = { .a = dy, .a_row = w->rows, .a_col = 1, .b = w->f32, .b_row = w->cols, .b_col = 1,
-		.c = dx, .c_row = w->cols, .m = n, .n = w->cols, .k = w->rows, .factor = 1, .add = add };
+	const struct kvk_product p = { .a = dy,
+		.a_row = w->rows,
+		.a_col = 1,
+		.b = w->f32,
+		.b_row = w->cols,
+		.b_col = 1,
+		.c = dx,
+		.c_row = w->cols,
+		.m = n,
+		.n = w->cols,
+		.k = w->rows,
+		.factor = 1,
+		.add = add };
 
 	if (w->f32 == NULL)
 		return cpu_fail(dev, CPU_ETYPE, "linear_back: the way back needs a weight opened for many rows in f32");

@@ -12,7 +12,6 @@
 double kv_loss_head(const float *truth, const float *score, size_t n, double weight, float *gradient);
 
 /* The mean over n_heads heads (layers times query heads), [n_heads][n] each; gradient times `weight`. */
-double kv_loss(
-    const float *truth, const float *score, size_t n_heads, size_t n, double weight, float *gradient);
+double kv_loss(const float *truth, const float *score, size_t n_heads, size_t n, double weight, float *gradient);
 
 #endif

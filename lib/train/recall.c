@@ -62,8 +62,8 @@ drop(struct memory *m, const struct kv_device *d)
 }
 
 static int
-recall_at(const struct memory *m, const struct kv_device *d, size_t H, size_t n, size_t k, double *recall,
-    struct kv_err *e)
+recall_at(
+    const struct memory *m, const struct kv_device *d, size_t H, size_t n, size_t k, double *recall, struct kv_err *e)
 {
 	size_t hits = 0;
 	int rc = KV_OK;

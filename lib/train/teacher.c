@@ -56,7 +56,8 @@ take_memory(const struct kv_config *c, const struct kv_teach *o, struct filling 
 	if (!kv_mul(c->L * c->Hkv * c->D, o->T, &n) || !kv_mul(c->L * c->Hq, o->T, &heads))
 		return kv_no_memory(e, SIZE_MAX);
 	x->T = o->T;
-	if ((x->k = kv_alloc_unset(n, sizeof *x->k, e)) == NULL || (x->v = kv_alloc_unset(n, sizeof *x->v, e)) == NULL ||
+	if ((x->k = kv_alloc_unset(n, sizeof *x->k, e)) == NULL ||
+	    (x->v = kv_alloc_unset(n, sizeof *x->v, e)) == NULL ||
 	    (o->truth && (x->truth = kv_alloc_unset(heads, sizeof *x->truth, e)) == NULL) ||
 	    (f->offset = kv_alloc(c->Hkv + 1, sizeof *f->offset, e)) == NULL)
 		return KV_EMEM;
@@ -78,8 +79,13 @@ static int
 generate(const struct kv_config *c, const struct kv_teach *o, struct filling *f, size_t most, float *logits,
     struct kv_err *e)
 {
-	const struct kv_generation g = { .sampler = { .top_p = 1 }, .cfg = c, .max_tokens = most, .stops = o->stops,
-		.n_stops = o->n_stops, .token = take_token, .ctx = &f->lesson->response };
+	const struct kv_generation g = { .sampler = { .top_p = 1 },
+		.cfg = c,
+		.max_tokens = most,
+		.stops = o->stops,
+		.n_stops = o->n_stops,
+		.token = take_token,
+		.ctx = &f->lesson->response };
 	enum kv_stop why;
 
 	kv_cache_seek(f->cache, o->T);
@@ -117,7 +123,7 @@ kv_teach(
 	if ((rc = take_memory(c, o, &f, e)) < 0)
 		goto done;
 	if (most > 0 && ((logits = kv_alloc(c->vocab, sizeof *logits, e)) == NULL ||
-	                    kv_cache_new(&f.cache, x, KVK_F16, most + 1, e) < 0)) {
+			    kv_cache_new(&f.cache, x, KVK_F16, most + 1, e) < 0)) {
 		rc = e != NULL && e->code < 0 ? e->code : KV_EMEM;
 		goto done;
 	}

@@ -22,7 +22,7 @@ struct kv_teach {
 	size_t generate;      /* greedy tokens of the model's own, at most; 0: lesson->response is given */
 	const int32_t *stops; /* [n_stops] end tokens */
 	size_t n_stops;
-	bool truth;           /* else keys and values alone, and nothing is generated */
+	bool truth; /* else keys and values alone, and nothing is generated */
 };
 
 /* Runs the prompt once through `x`, generates from its f16 cache, and has the student measure where the response looks

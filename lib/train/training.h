@@ -15,11 +15,11 @@
 struct kv_training_plan {
 	size_t batch; /* samples per step */
 	struct kv_schedule schedule;
-	double clip;                /* largest norm of a step's gradient; 0: any */
-	uint64_t seed;              /* of the order */
-	size_t measure_every;       /* steps; 0: at the end only */
-	size_t save_every;          /* steps; 0: never */
-	size_t patience;            /* measurements without a better one that end the run; 0: none do */
+	double clip;          /* largest norm of a step's gradient; 0: any */
+	uint64_t seed;        /* of the order */
+	size_t measure_every; /* steps; 0: at the end only */
+	size_t save_every;    /* steps; 0: never */
+	size_t patience;      /* measurements without a better one that end the run; 0: none do */
 	size_t ks[KV_RECALL_MAX], n_k;
 };
 

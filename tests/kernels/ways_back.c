@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The operations of training: products of any layout, ways back, attention behind a prompt; against naive loops in double
- * precision at odd sizes, and for any number of threads. */
+ * The operations of training: products of any layout, ways back, attention behind a prompt; against naive loops in
+ * double precision at odd sizes, and for any number of threads. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,9 +25,19 @@ try_product(struct kvk_dev *dev, size_t m, size_t n, size_t k, unsigned layout)
 {
 	float *a = test_floats(m * k, 1, 1), *b = test_floats(k * n, 1, 2), *c = test_floats(m * (n + 3), 1, 3);
 	double *want = doubles(m * (n + 3));
-	const struct kvk_product p = { .a = a, .a_row = layout & 1 ? 1 : k, .a_col = layout & 1 ? m : 1, .b = b,
-		.b_row = layout & 2 ? 1 : n, .b_col = layout & 2 ? k : 1, .c = c, .c_row = n + 3, .m = m, .n = n, .k = k,
-		.factor = 0.5f, .add = (layout & 4) != 0 };
+	const struct kvk_product p = { .a = a,
+		.a_row = layout & 1 ? 1 : k,
+		.a_col = layout & 1 ? m : 1,
+		.b = b,
+		.b_row = layout & 2 ? 1 : n,
+		.b_col = layout & 2 ? k : 1,
+		.c = c,
+		.c_row = n + 3,
+		.m = m,
+		.n = n,
+		.k = k,
+		.factor = 0.5f,
+		.add = (layout & 4) != 0 };
 
 	for (size_t i = 0; i < m; i++)
 		for (size_t j = 0; j < n + 3; j++) {
@@ -48,8 +58,9 @@ try_product(struct kvk_dev *dev, size_t m, size_t n, size_t k, unsigned layout)
 static void
 products_of_any_layout(void **state)
 {
-	static const size_t sizes[][3] = { { 0, 3, 3 }, { 3, 0, 3 }, { 3, 3, 0 }, { 1, 1, 1 }, { 5, 8, 7 }, { 6, 16, 31 },
-		{ 12, 7, 33 }, { 13, 17, 257 }, { 32, 65, 300 }, { 193, 8, 32 }, { 400, 130, 3 }, { 1, 1000, 1 } };
+	static const size_t sizes[][3] = { { 0, 3, 3 }, { 3, 0, 3 }, { 3, 3, 0 }, { 1, 1, 1 }, { 5, 8, 7 },
+		{ 6, 16, 31 }, { 12, 7, 33 }, { 13, 17, 257 }, { 32, 65, 300 }, { 193, 8, 32 }, { 400, 130, 3 },
+		{ 1, 1000, 1 } };
 	struct kvk_dev *dev = test_dev(2);
 
 	(void)state;
@@ -69,7 +80,8 @@ through_a_weight(void **state)
 	for (size_t i = 0; i < 4; i++)
 		for (int form = 0; form < 4; form++) {
 			const size_t rows = sizes[i][0], cols = sizes[i][1], n = sizes[i][2];
-			float *w = test_floats(rows * cols, 1, 4), *x = test_floats(n * cols, 1, 5), *y = test_floats(n * rows, 1, 6);
+			float *w = test_floats(rows * cols, 1, 4), *x = test_floats(n * cols, 1, 5),
+			      *y = test_floats(n * rows, 1, 6);
 			float *bias = test_floats(rows, 1, 7);
 			double *want = doubles(n * rows);
 			struct kvk_weight *weight;
@@ -80,7 +92,8 @@ through_a_weight(void **state)
 					want[r] += (double)x[r / rows * cols + k] * (double)w[r % rows * cols + k];
 			}
 			assert_int_equal(kvk_cpu.weight_open(dev, &weight, w, KVK_F32, rows, cols, KVK_MANY_ROWS), 0);
-			assert_int_equal(kvk_cpu.linear_rows(dev, weight, x, n, form & 2 ? bias : NULL, form & 1, y), 0);
+			assert_int_equal(
+			    kvk_cpu.linear_rows(dev, weight, x, n, form & 2 ? bias : NULL, form & 1, y), 0);
 			test_near("linear_rows", y, want, n * rows, 5e-5, 1e-6);
 			kvk_cpu.weight_close(dev, weight);
 			free(want);
@@ -288,10 +301,10 @@ struct behind_case {
 
 struct behind_data {
 	struct behind_case z;
-	double *k, *v;                    /* what the prompt's elements are */
+	double *k, *v; /* what the prompt's elements are */
 	void *k_as, *v_as;
-	float *x;                         /* q, k_behind, v_behind, one behind the other */
-	size_t q, kv;                     /* floats of each */
+	float *x;     /* q, k_behind, v_behind, one behind the other */
+	size_t q, kv; /* floats of each */
 	float *dy, *ds;
 };
 

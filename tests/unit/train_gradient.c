@@ -22,7 +22,16 @@
 static const struct tiny_spec specs[] = {
 	{ .arch = "qwen2", .L = 3, .Hq = 4, .Hkv = 2, .D = 10, .d = 24, .ff = 36, .vocab = 60, .seed = 1 },
 	{ .arch = "qwen3", .L = 2, .Hq = 6, .Hkv = 2, .D = 16, .d = 20, .ff = 28, .vocab = 60, .seed = 2 },
-	{ .arch = "llama", .L = 2, .Hq = 2, .Hkv = 2, .D = 8, .d = 16, .ff = 24, .vocab = 60, .interleaved = true, .seed = 3 },
+	{ .arch = "llama",
+	    .L = 2,
+	    .Hq = 2,
+	    .Hkv = 2,
+	    .D = 8,
+	    .d = 16,
+	    .ff = 24,
+	    .vocab = 60,
+	    .interleaved = true,
+	    .seed = 3 },
 	{ .arch = "llama", .L = 1, .Hq = 3, .Hkv = 1, .D = 8, .d = 16, .ff = 24, .vocab = 60, .seed = 4 },
 };
 #define N_SPECS (sizeof specs / sizeof *specs)
@@ -46,8 +55,8 @@ must(int rc, const struct kv_err *e)
 }
 
 static void
-open_bench(struct bench *b, const struct tiny_spec *spec, const struct kv_lookahead_shape *shape, size_t T,
-    unsigned threads)
+open_bench(
+    struct bench *b, const struct tiny_spec *spec, const struct kv_lookahead_shape *shape, size_t T, unsigned threads)
 {
 	const size_t per = spec->Hkv * T * spec->D;
 	struct kv_err e = { 0 };
@@ -114,13 +123,15 @@ doubles(const float *x, size_t n)
 	return y;
 }
 
-/* Sums of squares of the differences' gradient and of what the student's is off, over numbers first .. first + n - 1. */
+/* Sums of squares of the differences' gradient and of what the student's is off, over numbers first .. first + n - 1.
+ */
 struct sums {
 	double square, off;
 };
 
 static void
-compare(const struct bench *b, const struct naive_student *n, double *theta, size_t first, size_t count, struct sums *to)
+compare(
+    const struct bench *b, const struct naive_student *n, double *theta, size_t first, size_t count, struct sums *to)
 {
 	for (size_t i = 0; i < PER && i < count; i++) {
 		size_t at = first + (count <= PER ? i : (i * 7919 + 13) % count);
@@ -151,8 +162,13 @@ static void
 every_gradient_is_the_differences(void **state)
 {
 	static const struct kv_lookahead_shape shape = { .n = 5, .rank = 3, .alpha = 7, .targets = KV_LOOKAHEAD_ALL };
-	static const char *const names[KV_N_ROLES] = { [KV_Q] = "q", [KV_K] = "k", [KV_V] = "v", [KV_O] = "o",
-		[KV_GATE] = "gate", [KV_UP] = "up", [KV_DOWN] = "down" };
+	static const char *const names[KV_N_ROLES] = { [KV_Q] = "q",
+		[KV_K] = "k",
+		[KV_V] = "v",
+		[KV_O] = "o",
+		[KV_GATE] = "gate",
+		[KV_UP] = "up",
+		[KV_DOWN] = "down" };
 
 	(void)state;
 	for (size_t i = 0; i < N_SPECS; i++) {
@@ -243,17 +259,28 @@ truth_is_the_response_s_attention(void **state)
 		want = test_alloc(s->Hq * T, sizeof *want);
 		for (size_t l = 0; l < s->L; l++) {
 			int32_t at[13];
-			const struct kvk_scores job = { .q = p.q_behind + l * s->Hq * n * s->D, .q_type = KVK_F32, .q_pos = at,
-				.n_q = n, .Hq = s->Hq, .Hkv = s->Hkv, .D = s->D, .k = p.k + l * per, .k_type = KVK_F32, .T = T,
-				.k_behind = p.k_behind + l * s->Hkv * n * s->D, .n_behind = n, .scale = b.r.m.cfg.scale,
-				.rows = KVK_MEAN, .n = T };
+			const struct kvk_scores job = { .q = p.q_behind + l * s->Hq * n * s->D,
+				.q_type = KVK_F32,
+				.q_pos = at,
+				.n_q = n,
+				.Hq = s->Hq,
+				.Hkv = s->Hkv,
+				.D = s->D,
+				.k = p.k + l * per,
+				.k_type = KVK_F32,
+				.T = T,
+				.k_behind = p.k_behind + l * s->Hkv * n * s->D,
+				.n_behind = n,
+				.scale = b.r.m.cfg.scale,
+				.rows = KVK_MEAN,
+				.n = T };
 
 			for (size_t j = 0; j < n; j++)
 				at[j] = (int32_t)(T + j);
 			assert_int_equal(b.r.d.op->scores(b.r.d.dev, &job, want), 0);
 			for (size_t j = 0; j < s->Hq * T; j++)
 				assert_true(fabs((double)want[j] - (double)b.score[l * s->Hq * T + j]) <
-				            1e-6 + 1e-4 * (double)want[j]);
+					    1e-6 + 1e-4 * (double)want[j]);
 		}
 		free(want);
 		rig_prompt_fini(&p);

@@ -71,8 +71,8 @@ loss_and_its_gradient(void **state)
 	oracle_fini(&o);
 }
 
-/* Queries and keys whose products are the reference's logits: key j is the j-th unit vector.  The gradient of a query is
- * then that of its logits. */
+/* Queries and keys whose products are the reference's logits: key j is the j-th unit vector.  The gradient of a query
+ * is then that of its logits. */
 static void
 softmax_and_its_gradient(void **state)
 {
@@ -104,8 +104,18 @@ softmax_and_its_gradient(void **state)
 	ds = test_floats(S, 0, 0);
 	mean = test_floats(S, 0, 0);
 	dq = test_floats(n * all, 0, 0);
-	job = (struct kvk_behind){ .q = logits->data, .k = k, .v = zeros, .type = KVK_F32, .k_behind = k + S * all,
-		.v_behind = zeros, .n = n, .T = S, .Hq = 1, .Hkv = 1, .D = all, .scale = 1 };
+	job = (struct kvk_behind){ .q = logits->data,
+		.k = k,
+		.v = zeros,
+		.type = KVK_F32,
+		.k_behind = k + S * all,
+		.v_behind = zeros,
+		.n = n,
+		.T = S,
+		.Hq = 1,
+		.Hkv = 1,
+		.D = all,
+		.scale = 1 };
 	assert_int_equal(kvk_cpu.behind(dev, &job, NULL, s), 0);
 	for (size_t i = 0; i < n; i++)
 		for (size_t j = 0; j < S; j++)
@@ -153,10 +163,30 @@ adapters_act_on_lookahead_rows_alone(void **state)
 	    kvk_cpu.weight_open(dev, &weight, w->data, KVK_F32, w->shape[0], w->shape[1], KVK_MANY_ROWS), 0);
 	assert_int_equal(kvk_cpu.linear(dev, weight, x->data, x->shape[0], NULL, 0, got), 0);
 	json_array_foreach (json_object_get(lora, "flag"), i, flag) {
-		const struct kvk_product down = { .a = x->data + i * w->shape[1], .a_row = 1, .a_col = 1, .b = a->data, .b_row = 1,
-			.b_col = w->shape[1], .c = low, .c_row = rank, .m = 1, .n = rank, .k = w->shape[1], .factor = 1 };
-		const struct kvk_product up = { .a = low, .a_row = 1, .a_col = 1, .b = b->data, .b_row = 1, .b_col = rank,
-			.c = got + i * w->shape[0], .c_row = w->shape[0], .m = 1, .n = w->shape[0], .k = rank, .add = 1,
+		const struct kvk_product down = { .a = x->data + i * w->shape[1],
+			.a_row = 1,
+			.a_col = 1,
+			.b = a->data,
+			.b_row = 1,
+			.b_col = w->shape[1],
+			.c = low,
+			.c_row = rank,
+			.m = 1,
+			.n = rank,
+			.k = w->shape[1],
+			.factor = 1 };
+		const struct kvk_product up = { .a = low,
+			.a_row = 1,
+			.a_col = 1,
+			.b = b->data,
+			.b_row = 1,
+			.b_col = rank,
+			.c = got + i * w->shape[0],
+			.c_row = w->shape[0],
+			.m = 1,
+			.n = w->shape[0],
+			.k = rank,
+			.add = 1,
 			.factor = oracle_float(json_object_get(lora, "alpha")) / (float)rank };
 
 		if (json_integer_value(flag) == 0)

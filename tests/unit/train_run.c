@@ -177,8 +177,16 @@ stop(void *ctx)
 static void
 open_school(struct school *x, size_t steps)
 {
-	static const struct tiny_spec spec = { .arch = "llama", .L = 2, .Hq = 4, .Hkv = 2, .D = 16, .d = 48, .ff = 64,
-		.vocab = 90, .tied = true, .seed = 11 };
+	static const struct tiny_spec spec = { .arch = "llama",
+		.L = 2,
+		.Hq = 4,
+		.Hkv = 2,
+		.D = 16,
+		.d = 48,
+		.ff = 64,
+		.vocab = 90,
+		.tied = true,
+		.seed = 11 };
 	static const struct kv_lookahead_shape shape = { .n = 8, .rank = 8, .alpha = 32, .targets = KV_LOOKAHEAD_ALL };
 	struct kv_err e = { 0 };
 	int32_t tokens[60];
@@ -200,10 +208,18 @@ open_school(struct school *x, size_t steps)
 	}
 	must(kv_lookahead_new(&x->m, &x->r.m.cfg, &shape, &e), &e);
 	kv_lookahead_init(x->m, 5, 0.3);
-	x->plan = (struct kv_training_plan){ .batch = 2, .clip = 1, .seed = 3, .measure_every = 10, .save_every = 4,
-		.schedule = { .rate = 0.01, .warm_up = 5, .steps = steps }, .ks = { 8 }, .n_k = 1 };
+	x->plan = (struct kv_training_plan){ .batch = 2,
+		.clip = 1,
+		.seed = 3,
+		.measure_every = 10,
+		.save_every = 4,
+		.schedule = { .rate = 0.01, .warm_up = 5, .steps = steps },
+		.ks = { 8 },
+		.n_k = 1 };
 	x->calls = (struct kv_training_calls){ x, SAMPLES, 1, get, stepped, measured, save, stop };
-	x->t = (struct kv_training){ .plan = &x->plan, .calls = &x->calls, .student = x->s, .device = &x->r.d, .module = x->m };
+	x->t = (struct kv_training){
+		.plan = &x->plan, .calls = &x->calls, .student = x->s, .device = &x->r.d, .module = x->m
+	};
 	must(kv_training_init(&x->t, &e), &e);
 	x->t.adam.beta1 = 0.9;
 	x->t.adam.beta2 = 0.99;
