@@ -155,7 +155,7 @@ group() {
 	methods | while read -r name scores allocator; do
 		for b in $budgets; do row "$name" "$scores" "$allocator" "$b"; done
 	done
-	kv-stat -q --per sequence --quantity nll answer.kv | awk -F'\t' 'NR > 1 { print $4 }' | paste ids - >row.full
+	kv-stat -q --per sequence --quantity nll answer.kv | awk -F'\t' 'NR > 1 { print $3 }' | paste ids - >row.full
 }
 
 if [ "$1" = --group ]; then
