@@ -25,7 +25,7 @@ out=bench/results/${BENCH_NAME:-$([ -n "$quick" ] && echo quick || echo local)}
 : >"$work/all.tsv"
 {
 	describe begin
-	for table in ${BENCH_TABLES:-stages pipelines allocation starts}; do
+	for table in ${BENCH_TABLES:-stages pipelines allocation precision starts}; do
 		printf '\n' && . "bench/tables/$table.sh"
 	done
 	printf '\n' && describe end
