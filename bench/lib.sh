@@ -22,8 +22,8 @@ mkdir -p "$work"
 
 # rounds TOKENS
 rounds() {
-	if [ -n "$quick" ]; then echo 2
-	elif [ -n "${BENCH_ROUNDS:-}" ]; then echo "$BENCH_ROUNDS"
+	if [ -n "${BENCH_ROUNDS:-}" ]; then echo "$BENCH_ROUNDS"
+	elif [ -n "$quick" ]; then echo 2
 	elif [ "$1" -ge 8000 ]; then echo 2
 	elif [ "$1" -ge 2000 ]; then echo 3
 	else echo 5; fi
@@ -93,7 +93,7 @@ flops() {
 		printf "%.0f\n", (L - 1) * whole + last + 2 * d * V }'
 }
 
-# roof NAME - of bench/roof.c in GFLOP/s; 0 where the machine has none
+# roof_of NAME - of bench/roof.c in GFLOP/s; 0 where the machine has none
 roof_of() {
 	[ -e "$work/roof" ] || roof "$KV_THREADS" >"$work/roof"
 	awk -v n="$1" '$1 == n { print $2 + 0 }' "$work/roof"
@@ -103,19 +103,32 @@ precision_in_use() {
 	kv-prefill -p x "$@" | kv-show --json --no-stats - | grep -o '"precision":"[^"]*"' | head -n 1 | cut -d'"' -f4
 }
 
-# The machine and what runs on it.
+commit() {
+	git describe --always --dirty 2>/dev/null || echo unknown
+}
+
+onednn() {
+	dpkg-query -W -f '${Version}' libdnnl2 2>/dev/null || echo unknown
+}
+
+# describe begin|end - the machine and what runs on it
 describe() {
-	local from
+	local model kb cpu family number memory sets
 	if [ "$1" = end ]; then
 		printf 'load average at the end: %s; took %d s\n' "$(cut -d' ' -f1-3 /proc/loadavg)" "$SECONDS"
 		return
 	fi
+	model=$(basename "$KV_MODEL"), kb=$(du -Lsk "$KV_MODEL" | cut -f1)
+	cpu=$(lscpu | sed -n 's/^Model name: *//p' | head -n 1)
+	family=$(lscpu | sed -n 's/^CPU family: *//p') number=$(lscpu | sed -n 's/^Model: *//p')
+	memory=$(awk '/MemTotal/ { printf "%.1f GB", $2 / 1e6 }' /proc/meminfo)
+	sets=$(grep -o -w -E 'avx2|fma|f16c|avx512[a-z_0-9]*|avx_vnni|amx_[a-z0-9]*' /proc/cpuinfo | sort -u | tr '\n' ' ')
 	cat <<-END
-	kvtools $(kv-prefill --version | awk '{ print $NF }'), commit $(git describe --always --dirty 2>/dev/null || echo unknown), $(date -u +%Y-%m-%d)
-	model: $(basename "$KV_MODEL"), $(du -Lsk "$KV_MODEL" | cut -f1) kB; threads: $KV_THREADS; precision: $(precision_in_use)
-	machine: $(lscpu | sed -n 's/^Model name: *//p' | head -n 1) (family $(lscpu | sed -n 's/^CPU family: *//p'), model $(lscpu | sed -n 's/^Model: *//p')), $(nproc) processors, $(awk '/MemTotal/ { printf "%.1f GB", $2 / 1e6 }' /proc/meminfo)
-	instruction sets: $(grep -o -w -E 'avx2|fma|f16c|avx512[a-z_0-9]*|avx_vnni|amx_[a-z0-9]*' /proc/cpuinfo | sort -u | tr '\n' ' ')
-	system: $(uname -sr); compiler: $(${CC:-cc} --version | head -n 1); oneDNN: $(dpkg-query -W -f '${Version}' libdnnl2 2>/dev/null || echo unknown)
+	kvtools $(kv-prefill --version | awk '{ print $NF }'), commit $(commit), $(date -u +%Y-%m-%d)
+	model: $model, $kb kB; threads: $KV_THREADS; precision: $(precision_in_use)
+	machine: $cpu (family $family, model $number), $(nproc) processors, $memory
+	instruction sets: $sets
+	system: $(uname -sr); compiler: $(${CC:-cc} --version | head -n 1); oneDNN: $(onednn)
 	load average at the beginning: $(cut -d' ' -f1-3 /proc/loadavg)${quick:+
 	QUICK: these are no figures, only a trial of the scripts}
 	END

@@ -2,7 +2,7 @@
  * roof [THREADS] - how fast this machine multiplies: the best rate of several tries, TSV of name and GFLOP/s.
  *
  *	f32-fma       multiply-adds between registers, AVX2: no library can be faster without wider vectors
- *	i16-madd      16-bit integer products with 32-bit sums between registers, AVX2; an operation counts as one FLOP
+ *	i16-madd      16-bit integer products with 32-bit sums between registers, AVX2; an operation counts as a FLOP
  *	f32-onednn    oneDNN's sgemm of 2048 x 2048 x 2048
  *	bf16-onednn   the same with bf16 factors and f32 sums, on processors that have such an instruction
  *

@@ -40,8 +40,10 @@ for n in $sizes; do
 	measured "pipelines.$n" "$(rounds "$n")" <"$work/spec"
 done
 
-printf 'PIPELINES: prefill, score, budget, evict to %s entries per head, over the prefill alone (percent, median (min to max))\n\n' "$budget"
-printf '%6s  %-16s %9s %-26s %-26s %s\n' tokens pipeline 'wall s' 'overhead, wall' 'overhead, cpu' 'cpu of the three stages'
+printf 'PIPELINES: prefill, score, budget, evict to %s entries per head, over the prefill alone\n' "$budget"
+printf '(percent of its time, median (min to max))\n\n'
+printf '%6s  %-16s %9s %-26s %-26s %s\n' tokens pipeline 'wall s' 'overhead, wall' 'overhead, cpu' \
+	'cpu of the three stages'
 for n in $sizes; do
 	printf '%6s  %-16s %9s\n' "$n" prefill "$(figure %.3f "pipelines.$n" prefill wall_s)"
 	for name in $names; do
@@ -69,4 +71,5 @@ for n in $sizes; do
 	done
 	printf ' %10s\n' "$(scale=0.001 figure %.1f "pipelines.$n" one peak_kb)"
 done
-printf '\nthe model file has %s MB, which kv-prefill, kv-decode and one_process map\n' "$(($(du -Lsk "$KV_MODEL" | cut -f1) / 1024))"
+printf '\nthe model file, which kv-prefill, kv-decode and one_process map, has %s MB\n' \
+	"$(du -Lsk "$KV_MODEL" | awk '{ printf "%.1f", $1 * 1.024e-3 }')"
