@@ -118,7 +118,7 @@ describe() {
 		printf 'load average at the end: %s; took %d s\n' "$(cut -d' ' -f1-3 /proc/loadavg)" "$SECONDS"
 		return
 	fi
-	model=$(basename "$KV_MODEL"), kb=$(du -Lsk "$KV_MODEL" | cut -f1)
+	model=$(basename "$KV_MODEL") kb=$(du -Lsk "$KV_MODEL" | cut -f1)
 	cpu=$(lscpu | sed -n 's/^Model name: *//p' | head -n 1)
 	family=$(lscpu | sed -n 's/^CPU family: *//p') number=$(lscpu | sed -n 's/^Model: *//p')
 	memory=$(awk '/MemTotal/ { printf "%.1f GB", $2 / 1e6 }' /proc/meminfo)

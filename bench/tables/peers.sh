@@ -11,6 +11,8 @@
 #
 # Peers tell the time of their own work: without their start, after a first short run.  Ours is told twice: the whole
 # process, and without start, which is the time less that of the smallest work (a prefill of one token, an answer of 2).
+# That takes off more than a start: of a prefill the unpacking of weights, which every prompt needs, of an answer the
+# loading of the cache.  The truth is between the two.
 # A ratio is the peer's time over ours, in every round; of llama.cpp's two the better one counts.
 
 python=${BENCH_PYTHON:-} press_python=${BENCH_KVPRESS_PYTHON:-${BENCH_PYTHON:-}} peers=bench/peers
