@@ -152,6 +152,11 @@ multiply_pair(__m256i *sum, const int16_t *q, __m256i w0, __m256i w1)
 INLINE void
 multiply_rows(const struct cpu_fixed_left *a, const struct cpu_fixed_right *b, size_t n, const int rows, float *c)
 {
+	__m256 total[ROWS][2];
+
+	for (int i = 0; i < rows; i++)
+		for (int h = 0; h < 2; h++)
+			total[i][h] = _mm256_loadu_ps(c + i * COLS + 8 * h);
 	for (; n > 0; n--, a++, b++) {
 		const __m256 *scale = (const __m256 *)(const void *)b->scale;
 		const __m256i *w = (const __m256i *)(const void *)b->q;
@@ -167,13 +172,14 @@ multiply_rows(const struct cpu_fixed_left *a, const struct cpu_fixed_right *b, s
 		}
 		for (int i = 0; i < rows; i++)
 			for (int h = 0; h < 2; h++) {
-				float *to = c + i * COLS + 8 * h;
 				const __m256 f = _mm256_mul_ps(_mm256_set1_ps(a->scale[i]), scale[h]);
 
-				_mm256_storeu_ps(to,
-				    _mm256_add_ps(_mm256_loadu_ps(to), _mm256_mul_ps(_mm256_cvtepi32_ps(sum[i][h]), f)));
+				total[i][h] = _mm256_add_ps(total[i][h], _mm256_mul_ps(_mm256_cvtepi32_ps(sum[i][h]), f));
 			}
 	}
+	for (int i = 0; i < rows; i++)
+		for (int h = 0; h < 2; h++)
+			_mm256_storeu_ps(c + i * COLS + 8 * h, total[i][h]);
 }
 
 AVX2 static void

@@ -7,6 +7,7 @@
 #include "kernels/cpu/cpu.h"
 
 #include "kernels/cpu/fixed.h"
+#include "kernels/cpu/vec.h"
 
 #define ROWS   CPU_FIXED_ROWS
 #define COLS   CPU_FIXED_COLS
@@ -52,13 +53,26 @@ pack_groups(void *ctx, size_t from, size_t to, size_t worker)
 }
 
 /* The order of the additions is fixed: (y + product) + bias. */
-static inline __attribute__((always_inline)) void
-store_row(float *y, const float *tile, const float *bias, size_t cols, int add)
+static void
+store_row(float *y, const float *tile, const float *bias, int add)
+{
+	for (size_t j = 0; j < COLS; j += 8) {
+		f32x8_mem *to = (f32x8_mem *)(y + j);
+		const f32x8 v = *(const f32x8_mem *)(tile + j);
+		const f32x8 sum = add ? v + *to : v;
+
+		*to = bias != NULL ? sum + *(const f32x8_mem *)(bias + j) : sum;
+	}
+}
+
+/* The same for the right edge of the weight. */
+static void
+store_some(float *y, const float *tile, const float *bias, int add, size_t cols)
 {
 	for (size_t j = 0; j < cols; j++) {
-		const float v = add ? y[j] + tile[j] : tile[j];
+		const float sum = add ? y[j] + tile[j] : tile[j];
 
-		y[j] = bias != NULL ? v + bias[j] : v;
+		y[j] = bias != NULL ? sum + bias[j] : sum;
 	}
 }
 
@@ -70,10 +84,10 @@ store(const struct product *p, const float *tile, size_t group, size_t panel)
 	float *y = p->y + group * ROWS * p->w->rows + panel * COLS;
 
 	for (size_t i = 0; i < rows; i++, y += p->w->rows, tile += COLS)
-		if (cols == COLS) /* a constant: vectors, no loop */
-			store_row(y, tile, bias, COLS, p->add);
+		if (cols == COLS)
+			store_row(y, tile, bias, p->add);
 		else
-			store_row(y, tile, bias, cols, p->add);
+			store_some(y, tile, bias, p->add, cols);
 }
 
 static void
