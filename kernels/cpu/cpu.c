@@ -2,6 +2,8 @@
  * The CPU backend: its table, memory, threads and error text.  Host and device memory are the same. */
 #include "kernels/cpu/cpu.h"
 
+#include "kernels/cpu/fixed.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,11 +99,12 @@ cpu_run(struct kvk_dev *dev, size_t n, size_t step, cpu_piece_fn *fn, void *ctx)
 	cpu_team_run(dev->team, units, run_unit, &r);
 }
 
-/* What auto is here.  */
+/* What auto is here: block fixed point where that is fast.  Never bf16: vpmaddwd and vpdpwssd multiply 16-bit integers at
+ * the rate at which vdpbf16ps multiplies bf16, and the integers are thirty times finer.  (AMX would be another matter.) */
 static enum kvk_precision
 best_precision(void)
 {
-	return KVK_PRECISION_F32;
+	return cpu_fixed_best() != &cpu_fixed_portable ? KVK_PRECISION_I16 : KVK_PRECISION_F32;
 }
 
 static int
