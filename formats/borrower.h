@@ -27,9 +27,10 @@ struct kv_borrower {
 	struct kv_loan *loans; /* the last one first */
 };
 
-/* Note a payload of `bytes` that was referred to; *loan lives until kv_borrower_return().  A program's memory is held from
- * now on.  Fails: KV_EMEM. */
-int kv_borrow(struct kv_borrower *b, const struct kv_reference *r, size_t bytes, struct kv_loan **loan, struct kv_err *e);
+/* Note a payload of `bytes` that was referred to; *loan lives until kv_borrower_return().  A program's memory is held
+ * from now on.  Fails: KV_EMEM. */
+int kv_borrow(struct kv_borrower *b, const struct kv_reference *r, size_t bytes, struct kv_loan **loan,
+    struct kv_err *e);
 /* Its bytes, mapped and all there.  Fails: KV_EIO, saying what became of it and what to do. */
 int kv_loan_map(struct kv_loan *l, const void **data, struct kv_err *e);
 /* The reference has gone on to the next program, which will give it back. */

@@ -21,7 +21,8 @@ struct kv_sink {
 int kv_sink_open(struct kv_sink *s, const char *path, struct kv_err *e);
 int kv_sink_write(struct kv_sink *s, const void *bytes, size_t n, struct kv_err *e);
 /* head [n_head] and then the bytes. */
-int kv_sink_write_both(struct kv_sink *s, const void *head, size_t n_head, const void *bytes, size_t n, struct kv_err *e);
+int kv_sink_write_both(struct kv_sink *s, const void *head, size_t n_head, const void *bytes, size_t n,
+    struct kv_err *e);
 /* Some of the next n bytes of a descriptor, uncopied: kv_fifo_hand(), KV_END where that does not go. */
 int kv_sink_hand(struct kv_sink *s, const struct kv_fifo_from *from, size_t n, size_t *done, struct kv_err *e);
 /* Everything is written, and the file has its name.  Drop it afterwards. */

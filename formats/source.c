@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define BUFFER_MIN ((size_t)1 << 16)
-#define PEEK_MIN   ((size_t)1 << 11) /* bytes of a pipe that are read at least: records are small, and payloads go past the buffer */
+#define PEEK_MIN   ((size_t)1 << 11) /* bytes of a pipe that are read at least: records are small */
 
 static int
 check_input(const struct kv_source *s, const struct stat *st, struct kv_err *e)

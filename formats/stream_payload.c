@@ -12,7 +12,7 @@
 #include "lib/checksum.h"
 
 #define LOAD_FIRST ((size_t)16 << 20) /* bytes of a payload that a pipe may announce and get at once */
-#define PIECE      ((size_t)1 << 18)  /* bytes that are taken at once: summed up while they are in the processor's cache */
+#define PIECE      ((size_t)1 << 18)  /* bytes that are taken at once, and summed up while they are near */
 
 /* The head of the next bin object: its size, which must fit what is left of the payload. */
 static int
@@ -235,7 +235,9 @@ kv_reader_fork(struct kv_reader *r, struct kv_tensor *t, const struct kv_taker *
 		return rc;
 	if (r->loan != NULL)
 		rc = map_loan(r, &t->data, l.unseen, e);
-	else if ((rc = to == NULL ? borrow_payload(r, &t->data, e) : KV_END) == KV_END && (rc = load_payload(r, &l, e)) == KV_OK) {
+	else
+		rc = to == NULL ? borrow_payload(r, &t->data, e) : KV_END;
+	if (rc == KV_END && (rc = load_payload(r, &l, e)) == KV_OK) {
 		t->data = t->owned = l.data;
 		l.data = NULL;
 	}
