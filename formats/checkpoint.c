@@ -128,7 +128,9 @@ read_map(const struct kv_map *map, json_t **state, float *const parts[KV_CHECKPO
 		 (rc = sum_of((const float *const *)parts, n, hex, e)) == KV_OK &&
 		 (t.found != ((size_t)1 << KV_CHECKPOINT_PARTS) - 1 || strcmp(sum, hex) != 0))
 		rc = kv_fail(e, KV_EFORMAT, "the checkpoint is damaged");
-	if (rc == KV_OK && !json_is_object(*state = json_loads(text, 0, NULL))) {
+	if (rc == KV_OK)
+		*state = json_loads(text, 0, NULL);
+	if (rc == KV_OK && !json_is_object(*state)) {
 		json_decref(*state);
 		*state = NULL;
 		rc = kv_fail(e, KV_EFORMAT, "the checkpoint is damaged");

@@ -60,7 +60,7 @@ kv_training_log_open(struct kv_training_log **out, const char *path, size_t firs
 	if ((l->path = strdup(path)) == NULL)
 		rc = kv_no_memory(e, strlen(path));
 	else if ((rc = keep(path, first, &kept, e)) == KV_OK &&
-		 ((l->f = fopen(path, "w")) == NULL || fwrite(kept.data, 1, kept.n, l->f) != kept.n ||
+		 ((l->f = fopen(path, "w")) == NULL || (kept.n > 0 && fwrite(kept.data, 1, kept.n, l->f) != kept.n) ||
 		     fflush(l->f) != 0))
 		rc = refused(l, e);
 	kv_buf_fini(&kept);
