@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -178,7 +179,37 @@ start_all(const struct command *c, int in, int out, pid_t *pid)
 		close(in);
 }
 
-/* false if one of them failed; the last of a pipeline that did is not the cause of its trouble. */
+static bool
+lost_its_reader(int status)
+{
+	return status != -1 && WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE;
+}
+
+/* Why the first of those that failed did; one that lost its reader only if there is no other. */
+static bool
+blame(const struct command *c, const struct command_use *use, char *why, size_t why_bytes)
+{
+	size_t who = c->n;
+	const char *name;
+	int status;
+
+	for (size_t i = 0; i < c->n; i++)
+		if (use->of[i].status != 0 &&
+		    (who == c->n ||
+			(lost_its_reader(use->of[who].status) && !lost_its_reader(use->of[i].status))))
+			who = i;
+	name = c->programs[who].name;
+	status = use->of[who].status;
+	if (status == -1)
+		snprintf(why, why_bytes, "%s could not be started", name);
+	else if (WIFSIGNALED(status))
+		snprintf(why, why_bytes, "%s was ended by signal %d", name, WTERMSIG(status));
+	else
+		snprintf(why, why_bytes, "%s ended with status %d", name, WEXITSTATUS(status));
+	return false;
+}
+
+/* Waits for all; false if one of them failed. */
 static bool
 wait_all(const struct command *c, const pid_t *pid, struct command_use *use, char *why, size_t why_bytes)
 {
@@ -192,18 +223,9 @@ wait_all(const struct command *c, const pid_t *pid, struct command_use *use, cha
 			u->status = -1;
 		u->cpu = seconds(r.ru_utime) + seconds(r.ru_stime);
 		u->peak_kb = r.ru_maxrss;
-		if (u->status == 0 || !good)
-			continue;
-		good = false;
-		if (u->status == -1)
-			snprintf(why, why_bytes, "%s could not be started", c->programs[i].name);
-		else if (WIFSIGNALED(u->status))
-			snprintf(why, why_bytes, "%s was ended by signal %d", c->programs[i].name, WTERMSIG(u->status));
-		else
-			snprintf(why, why_bytes, "%s ended with status %d", c->programs[i].name,
-			    WEXITSTATUS(u->status));
+		good = good && u->status == 0;
 	}
-	return good;
+	return good ? true : blame(c, use, why, why_bytes);
 }
 
 /* What stands in the kept output. */

@@ -61,9 +61,10 @@ value() {
 }
 
 @test "measure: fails when a program of a run fails, and says which" {
-	fails 1 'bad: false ended with status 1' measure -n 1 <<<"run bad echo x | false | cat"
+	fails 1 'bad: false ended with status 1' measure -n 1 <<<"run bad head -c 1000000 /dev/zero | false | cat"
 	fails 1 'bad: false ended with status 1' measure -n 1 <<<"run bad false | cat"
 	fails 1 'no-such-program ended with status 127' measure -n 1 <<<"run bad no-such-program"
+	fails 1 'bad: head was ended by signal 13' measure -n 1 <<<"run bad head -c 1000000 /dev/zero | true"
 	fails 1 'signal 9' measure -n 1 <<<"run bad sh -c 'kill -9 \$\$'"
 	fails 1 'nowhere/file: No such file' measure -n 1 <<<"run bad cat < nowhere/file"
 	fails 1 'did not print' measure -n 1 <<<"run a true
