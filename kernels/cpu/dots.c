@@ -27,7 +27,7 @@ multiply32(const i16x16 *w, const int16_t *x, i32x8 *sum)
 {
 	for (int l = 0; l < 8; l++)
 		(*sum)[l] = w[0][2 * l] * x[2 * l] + w[0][2 * l + 1] * x[2 * l + 1] + w[1][2 * l] * x[16 + 2 * l] +
-		    w[1][2 * l + 1] * x[17 + 2 * l];
+			    w[1][2 * l + 1] * x[17 + 2 * l];
 }
 
 #define DOTS cpu_dots_portable

@@ -310,11 +310,11 @@ dots(unpack_fn *unpack, const enum minima minima, const uint8_t *w, const struct
 		dots_of(unpack, minima, w, x, i, 1, o);
 }
 
-#define DOTS_OF(type, minima)                                                                                        \
-	DOTS_TARGET static void type(                                                                                    \
-	    const uint8_t *w, const struct cpu_dots_x *x, const float *bias, int add, float *y, size_t ldy)              \
-	{                                                                                                                \
-		dots(unpack_##type, minima, w, x, &(struct output){ bias, add, y, ldy });                                    \
+#define DOTS_OF(type, minima)                                                                                          \
+	DOTS_TARGET static void type(                                                                                  \
+	    const uint8_t *w, const struct cpu_dots_x *x, const float *bias, int add, float *y, size_t ldy)            \
+	{                                                                                                              \
+		dots(unpack_##type, minima, w, x, &(struct output){ bias, add, y, ldy });                              \
 	}
 DOTS_OF(q4_0, NONE)
 DOTS_OF(q4_1, ONE)

@@ -2,10 +2,10 @@
  * Block fixed point: precision i16 (kernels/backend.h).
  *
  * A row of factors is cut along the sum into blocks of CPU_FIXED_BLOCK neighbours; a block is a scale and integers of
- * -CPU_FIXED_TOP .. CPU_FIXED_TOP, factor = integer * scale, wrong by at most half a scale: 2^-14 of the block's largest.
- * A row's end is filled up with zeros.  A block with a NaN or an infinity has the scale NaN, so that what it enters comes
- * out as NaN; a block of nothing above CPU_FIXED_LEAST has the scale 0.
- * 32 products of two such integers fit an int32_t, so that a sum within a block is exact, in any order.
+ * -CPU_FIXED_TOP .. CPU_FIXED_TOP, factor = integer * scale, wrong by at most half a scale: 2^-14 of the block's
+ * largest. A row's end is filled up with zeros.  A block with a NaN or an infinity has the scale NaN, so that what it
+ * enters comes out as NaN; a block of nothing above CPU_FIXED_LEAST has the scale 0. 32 products of two such integers
+ * fit an int32_t, so that a sum within a block is exact, in any order.
  *
  * For products the blocks of several rows stand together: CPU_FIXED_ROWS rows of the left factor in a struct
  * cpu_fixed_left, CPU_FIXED_COLS rows of the right one (columns of the product) in a struct cpu_fixed_right.
@@ -48,7 +48,8 @@ struct cpu_fixed_ops {
 	void (*pack_right)(const float *x, size_t ldx, size_t rows, size_t n, struct cpu_fixed_right *y);
 	/* c [6][16] += a b^T over n blocks in ascending order: c = c + (float)sum * (scale a * scale b) for each.
 	 * rows, 1 .. 6: how many are wanted; the others are left as they are. */
-	void (*multiply)(const struct cpu_fixed_left *a, const struct cpu_fixed_right *b, size_t n, size_t rows, float *c);
+	void (*multiply)(
+	    const struct cpu_fixed_left *a, const struct cpu_fixed_right *b, size_t n, size_t rows, float *c);
 };
 
 extern const struct cpu_fixed_ops cpu_fixed_portable, cpu_fixed_avx2, cpu_fixed_avx512;

@@ -98,7 +98,8 @@ transpose(const int32_t *x, int32_t *y)
 		}
 	for (int i = 0; i < 4; i++) {
 		_mm256_store_si256((__m256i *)(void *)(y + 16 * i), _mm256_permute2x128_si256(a[i], a[i + 4], 0x20));
-		_mm256_store_si256((__m256i *)(void *)(y + 16 * (i + 4)), _mm256_permute2x128_si256(a[i], a[i + 4], 0x31));
+		_mm256_store_si256(
+		    (__m256i *)(void *)(y + 16 * (i + 4)), _mm256_permute2x128_si256(a[i], a[i + 4], 0x31));
 	}
 }
 
@@ -132,8 +133,8 @@ hidden(const int16_t *p)
 	return p;
 }
 
-/* sum[0], sum[1] += the pair at q times w0, w1.  Spelled out because the order counts (two products, then two additions:
- * 160 instead of 130 billion operations per second on a Zen 3), and because gcc moves the sums about. */
+/* sum[0], sum[1] += the pair at q times w0, w1.  Spelled out because the order counts (two products, then two
+ * additions: 160 instead of 130 billion operations per second on a Zen 3), and because gcc moves the sums about. */
 INLINE void
 multiply_pair(__m256i *sum, const int16_t *q, __m256i w0, __m256i w1)
 {
@@ -174,7 +175,8 @@ multiply_rows(const struct cpu_fixed_left *a, const struct cpu_fixed_right *b, s
 			for (int h = 0; h < 2; h++) {
 				const __m256 f = _mm256_mul_ps(_mm256_set1_ps(a->scale[i]), scale[h]);
 
-				total[i][h] = _mm256_add_ps(total[i][h], _mm256_mul_ps(_mm256_cvtepi32_ps(sum[i][h]), f));
+				total[i][h] =
+				    _mm256_add_ps(total[i][h], _mm256_mul_ps(_mm256_cvtepi32_ps(sum[i][h]), f));
 			}
 	}
 	for (int i = 0; i < rows; i++)

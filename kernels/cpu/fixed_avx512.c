@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Block fixed point with AVX-512 VNNI: vpdpwssd multiplies thirty-two elements and adds them to sixteen sums.  A product
- * is bound by these alone, so packing is left to AVX2. */
+ * Block fixed point with AVX-512 VNNI: vpdpwssd multiplies thirty-two elements and adds them to sixteen sums.  A
+ * product is bound by these alone, so packing is left to AVX2. */
 #ifdef __x86_64__
 #include "kernels/cpu/fixed.h"
 
@@ -22,7 +22,7 @@ pair(const int16_t *q)
 	return _mm512_set1_epi32(v);
 }
 
-/* Two sums of each row, over the even and the odd pairs: the instruction's latency is about five times its throughput. */
+/* Two sums of each row, over the even and the odd pairs: the latency is about five times the throughput. */
 INLINE void
 multiply_rows(const struct cpu_fixed_left *a, const struct cpu_fixed_right *b, size_t n, const int rows, float *c)
 {
@@ -81,7 +81,7 @@ static bool
 works(void)
 {
 	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-	    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+	       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
 }
 
 const struct cpu_fixed_ops cpu_fixed_avx512 = {

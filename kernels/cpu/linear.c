@@ -94,7 +94,7 @@ round_rows(void *ctx, size_t from, size_t to, size_t worker)
 	cpu_round_bf16(p->x + from * cols, p->rounded + from * cols, (to - from) * cols);
 }
 
-/* Scratch: a tile per thread, then the rows of the last tile, then rounded rows; the latter two where they are needed. */
+/* Scratch: a tile per thread, then the rows of the last tile, then rounded rows; the latter two where needed. */
 static int
 take_scratch(struct kvk_dev *dev, struct product *p)
 {

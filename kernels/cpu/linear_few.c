@@ -96,7 +96,8 @@ groups(void *ctx, size_t from, size_t to, size_t worker)
 	const size_t rows = p->w->rows;
 
 	for (size_t r = from * GROUP; r < rows && r < to * GROUP; r += GROUP)
-		multiply_group(p, r, rows - r < GROUP ? rows - r : GROUP, (float *)(void *)(p->scratch + worker * p->stride));
+		multiply_group(
+		    p, r, rows - r < GROUP ? rows - r : GROUP, (float *)(void *)(p->scratch + worker * p->stride));
 }
 
 /* Matrices of floats stay as they are at any precision: they are adapters, and small. */
@@ -112,7 +113,8 @@ cpu_linear_few(
 	if (__builtin_mul_overflow(threads * GROUP + (p.bf16 ? n : 0), w->cols, &floats) || floats > SIZE_MAX / 8)
 		return cpu_fail(dev, CPU_ESHAPE, "rows of %zu elements are too long", w->cols);
 	p.stride = cpu_room(GROUP * w->cols, sizeof(float));
-	if ((p.scratch = cpu_scratch(dev, 1, threads * p.stride + (p.bf16 ? n * w->cols * sizeof *x : 0), &floats)) == NULL)
+	if ((p.scratch = cpu_scratch(dev, 1, threads * p.stride + (p.bf16 ? n * w->cols * sizeof *x : 0), &floats)) ==
+	    NULL)
 		return CPU_EMEM;
 	if (p.bf16) {
 		float *rounded = (float *)(void *)(p.scratch + threads * p.stride);

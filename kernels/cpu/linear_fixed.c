@@ -2,8 +2,8 @@
  * Dense products with many rows in block fixed point (kernels/cpu/fixed.h).
  *
  * The rows of x are packed first; then tiles of six rows by sixteen columns are computed, each by itself.  A piece is
- * GROUPS groups of six rows, which stay in the second-level cache, by PANELS panels of sixteen columns, each of which is
- * read part by part, a part that stays in the first-level cache for all of the groups. */
+ * GROUPS groups of six rows, which stay in the second-level cache, by PANELS panels of sixteen columns, each of which
+ * is read part by part, a part that stays in the first-level cache for all of the groups. */
 #include "kernels/cpu/cpu.h"
 
 #include "kernels/cpu/fixed.h"
@@ -49,7 +49,8 @@ pack_groups(void *ctx, size_t from, size_t to, size_t worker)
 
 	(void)worker;
 	for (size_t g = from; g < to; g++)
-		p->ops->pack_left(p->x + g * ROWS * cols, cols, least(p->n - g * ROWS, ROWS), cols, p->left + g * p->blocks);
+		p->ops->pack_left(
+		    p->x + g * ROWS * cols, cols, least(p->n - g * ROWS, ROWS), cols, p->left + g * p->blocks);
 }
 
 /* The order of the additions is fixed: (y + product) + bias. */

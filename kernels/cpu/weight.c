@@ -22,7 +22,8 @@ expand_rows(void *ctx, size_t from, size_t to, size_t worker)
 	for (size_t i = from; i < to; i++) {
 		const size_t r = x->ids != NULL ? (size_t)x->ids[i] : i;
 
-		cpu_expand[w->type](w->bytes + r * w->row_bytes, x->y + i * w->cols, w->cols / kvk_types[w->type].block);
+		cpu_expand[w->type](
+		    w->bytes + r * w->row_bytes, x->y + i * w->cols, w->cols / kvk_types[w->type].block);
 	}
 }
 
@@ -83,11 +84,12 @@ pack_panels(void *ctx, size_t from, size_t to, size_t worker)
 	float *x = (float *)(void *)(p->scratch + worker * p->stride);
 
 	for (size_t i = from; i < to; i++) {
-		const size_t r0 = i * CPU_FIXED_COLS, rows = w->rows - r0 < CPU_FIXED_COLS ? w->rows - r0 : CPU_FIXED_COLS;
+		const size_t r0 = i * CPU_FIXED_COLS,
+			     rows = w->rows - r0 < CPU_FIXED_COLS ? w->rows - r0 : CPU_FIXED_COLS;
 
 		for (size_t r = 0; r < rows; r++)
-			cpu_expand[w->type](w->bytes + (r0 + r) * w->row_bytes, x + r * w->cols,
-			    w->cols / kvk_types[w->type].block);
+			cpu_expand[w->type](
+			    w->bytes + (r0 + r) * w->row_bytes, x + r * w->cols, w->cols / kvk_types[w->type].block);
 		p->ops->pack_right(x, w->cols, rows, w->cols, w->fixed + i * p->blocks);
 	}
 }

@@ -150,7 +150,7 @@ check(const struct sizes *z, const float *w, const float *x, size_t n, const flo
 			sizes_of(x + i * z->cols, w + r * z->cols, z->cols, &plain, &coarse);
 			test_near(kvk_types[z->type].name, y + i * z->rows + r, &sum, 1,
 			    (double)z->cols * 0x1p-23 * plain +
-			        (z->precision == KVK_PRECISION_I16 ? 0x1.01p-13 * coarse : 0x1p-7 * plain) + 1e-6,
+				(z->precision == KVK_PRECISION_I16 ? 0x1.01p-13 * coarse : 0x1p-7 * plain) + 1e-6,
 			    0);
 		}
 }
@@ -183,7 +183,8 @@ odd_sizes(void **state)
 	for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
 		for (size_t j = 0; j < sizeof rows / sizeof *rows; j++)
 			for (int use = 0; use < 2; use++) {
-				const struct sizes z = { rows[j], lengths[i], (enum kvk_type[]){ KVK_F32, KVK_F16, KVK_BF16 }[j % 3],
+				const struct sizes z = { rows[j], lengths[i],
+					(enum kvk_type[]){ KVK_F32, KVK_F16, KVK_BF16 }[j % 3],
 					use ? KVK_FEW_ROWS : KVK_MANY_ROWS, KVK_PRECISION_I16 };
 
 				compare(&z, 1 + (i * 5 + j * 7) % 70, (int)(i + j) % 4);
@@ -228,7 +229,8 @@ bf16_is_exact(void **state)
 		const struct sizes f16 = { 37, 100, KVK_F16, use ? KVK_FEW_ROWS : KVK_MANY_ROWS, KVK_PRECISION_BF16 };
 		const struct sizes f32 = { 37, 100, KVK_F32, use ? KVK_FEW_ROWS : KVK_MANY_ROWS, KVK_PRECISION_F32 };
 		uint8_t *bytes = matrix(&f16);
-		float *w = expanded(&f16, bytes), *x = test_floats(70 * 100, 1, 17), *y = run(&f16, bytes, 2, x, 70, NULL, NULL);
+		float *w = expanded(&f16, bytes), *x = test_floats(70 * 100, 1, 17),
+		      *y = run(&f16, bytes, 2, x, 70, NULL, NULL);
 		float *z;
 
 		for (size_t i = 0; i < 37 * 100; i++)
@@ -291,7 +293,8 @@ not_finite(void **state)
 	(void)state;
 	for (int k = 0; k < 3; k++)
 		for (int use = 0; use < 2; use++) {
-			const struct sizes z = { 33, 96, KVK_Q4_1, use ? KVK_FEW_ROWS : KVK_MANY_ROWS, KVK_PRECISION_I16 };
+			const struct sizes z = { 33, 96, KVK_Q4_1, use ? KVK_FEW_ROWS : KVK_MANY_ROWS,
+				KVK_PRECISION_I16 };
 			uint8_t *bytes = matrix(&z);
 			float *x = test_floats(n * z.cols, 1, 12), *good = run(&z, bytes, 1, x, n, NULL, NULL), *y;
 
