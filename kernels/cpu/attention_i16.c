@@ -104,7 +104,8 @@ load_queries(const struct job *j, size_t g, size_t i0, size_t R, const struct ti
 	const float log2_e = 1.44269504f;
 
 	cpu_sums_clear(&t->sums, j->R, a->Dv);
-	memset(t->q, 0, j->R * a->Dv * sizeof *t->q);
+	if (R % BAND != 0)
+		memset(t->q + R / BAND * BAND * a->Dv, 0, BAND * a->Dv * sizeof *t->q);
 	for (size_t r = 0; r < R; r++) {
 		const float *q = a->q + (a->q_at[g * a->G + r % a->G] + i0 + r / a->G) * a->D;
 		int16_t *to = t->q + r / BAND * BAND * a->Dv + r % BAND * 2;

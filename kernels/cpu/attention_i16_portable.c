@@ -4,44 +4,70 @@
 
 #include <string.h>
 
+#include "kernels/cpu/vec.h"
+
 #define BAND  I16_BAND
 #define BLOCK I16_BLOCK
 #define LANES 8
 
-static float
-lanes_sum(const float *x)
+typedef int16_t i16x8 __attribute__((vector_size(16), aligned(2), may_alias));
+
+static inline void
+measure_eight(const f32x8 *x, i32x8 *top, f32x8 *sum)
 {
-	return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]));
+	const i32x8 u = (i32x8)*x & 0x7fffffff, more = u > *top;
+
+	*top = (u & more) | (*top & ~more);
+	*sum += *x * *x;
 }
 
 /* The largest magnitude as the bits of a float: NaN and infinity are above all others.  *squares: their sum. */
 static uint32_t
 measure(const float *x, size_t D, float *squares)
 {
-	uint32_t top = 0;
-	float lane[LANES] = { 0 };
+	f32x8 sum = { 0 }, rest = { 0 };
+	i32x8 top = { 0 };
+	int32_t most = 0;
 
-	for (size_t d = 0; d < D; d++) {
-		uint32_t u;
+	for (; D >= LANES; D -= LANES, x += LANES) {
+		const f32x8 v = *(const f32x8_mem *)x;
 
-		memcpy(&u, x + d, sizeof u);
-		u &= 0x7fffffff;
-		top = u > top ? u : top;
-		lane[d % LANES] += x[d] * x[d];
+		measure_eight(&v, &top, &sum);
 	}
-	*squares = lanes_sum(lane);
-	return top;
+	memcpy(&rest, x, D * sizeof *x);
+	measure_eight(&rest, &top, &sum);
+	for (int i = 0; i < LANES; i++)
+		most = top[i] > most ? top[i] : most;
+	*squares = vec_sum(&sum);
+	return (uint32_t)most;
+}
+
+/* Rounded by adding 1.5 * 2^23, which leaves the integer in the low bits. */
+static inline void
+round_eight(const f32x8 *x, float f, int16_t *q)
+{
+	const i32x8 bits = (i32x8)(*x * f + 12582912.0f);
+
+	*(i16x8 *)q = __builtin_convertvector(bits & 0xffff, i16x8);
 }
 
 /* q = x / scale, zeros behind. */
 static void
 round_row(const float *x, size_t D, size_t Dv, float scale, int16_t *q)
 {
-	const float to_int = 12582912.0f, f = scale > 0 ? 1 / scale : 0; /* 1.5 * 2^23 */
+	const float f = 1 / scale;
+	f32x8 rest = { 0 };
 
-	for (size_t d = 0; d < D; d++)
-		q[d] = (int16_t)((x[d] * f + to_int) - to_int);
-	memset(q + D, 0, (Dv - D) * sizeof *q);
+	for (; D >= LANES; D -= LANES, Dv -= LANES, x += LANES, q += LANES) {
+		const f32x8 v = *(const f32x8_mem *)x;
+
+		round_eight(&v, f, q);
+	}
+	memcpy(&rest, x, D * sizeof *x);
+	for (; Dv > 0; Dv -= LANES, q += LANES) {
+		round_eight(&rest, f, q);
+		rest = (f32x8){ 0 };
+	}
 }
 
 /* False, with q and scale zero, if there is a NaN or an infinity or nothing but zeros; *finite tells which. */
@@ -132,7 +158,7 @@ static void
 weigh(const struct i16_band *b, size_t i, const struct i16_block *block)
 {
 	float *s = b->s + i * BLOCK, top = -INFINITY, heaviest = 0, f;
-	float l[LANES] = { 0 }, sum[LANES] = { 0 };
+	f32x8 l = { 0 }, sum = { 0 };
 	int16_t *p = b->p + i * BLOCK;
 
 	memset(p, 0, BLOCK * sizeof *p);
@@ -151,8 +177,8 @@ weigh(const struct i16_band *b, size_t i, const struct i16_block *block)
 		sum[j % LANES] += s[j];
 		heaviest = s[j] > heaviest ? s[j] : heaviest;
 	}
-	b->l[i] += lanes_sum(l);
-	heaviest = fmaxf(heaviest, lanes_sum(sum) / I16_SUM_TOPS);
+	b->l[i] += vec_sum(&l);
+	heaviest = fmaxf(heaviest, vec_sum(&sum) / I16_SUM_TOPS);
 	if (!(heaviest >= I16_LEAST))
 		return;
 	f = I16_WEIGHT_TOP / heaviest;
