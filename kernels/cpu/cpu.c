@@ -146,6 +146,7 @@ dev_close(struct kvk_dev *dev)
 	if (dev == NULL)
 		return;
 	cpu_team_free(dev->team);
+	cpu_turns_free(dev->turns);
 	free(dev->scratch);
 	free(dev);
 }

@@ -25,6 +25,7 @@ struct kvk_dev {
 	int threads;
 	enum kvk_precision precision; /* never KVK_PRECISION_AUTO */
 	struct cpu_team *team;        /* NULL until the first operation of more than one piece */
+	struct cpu_turns *turns; /* see cpu_turns_of() */
 	void *scratch; /* see cpu_scratch() */
 	size_t scratch_bytes;
 	char text[256]; /* the last error */
@@ -79,6 +80,15 @@ cpu_is_float(enum kvk_type type)
 
 /* y = x rounded to the nearest bf16, ties to even; y may be x. */
 void cpu_round_bf16(const float *x, float *y, size_t n);
+
+/* Sines and cosines for rotary embedding, kept in the device for CPU_TURNS positions.
+ * of: for these frequencies; NULL with the error recorded.  at: cos, then sin [dim/2] of a position, until another
+ * position of the same remainder by CPU_TURNS is asked for; threads ask for different remainders. */
+#define CPU_TURNS 8192
+struct cpu_turns;
+struct cpu_turns *cpu_turns_of(struct kvk_dev *dev, const struct kvk_rope *rope);
+const float *cpu_turns_at(struct cpu_turns *t, size_t pos);
+void cpu_turns_free(struct cpu_turns *t); /* NULL is fine */
 
 /* Sum of squares, eight running sums in double precision. */
 double cpu_sum_squares(const float *x, size_t n);

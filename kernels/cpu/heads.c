@@ -10,7 +10,9 @@ struct job {
 	size_t n, H, D;
 	float eps;
 	const struct kvk_rope *rope;
+	struct cpu_turns *turns;
 	size_t pos;
+	size_t first; /* row of this run: at most CPU_TURNS at a time */
 	uint8_t *y;
 	enum kvk_type y_type;
 	const size_t *at;
@@ -18,42 +20,31 @@ struct job {
 	size_t stride;
 };
 
-/* cos and sin [half] of one position.  The angle is formed in double: in single precision it is off by 1e-3 and more at
- * position 20,000. */
-static void
-turn_table(const struct kvk_rope *rope, size_t pos, float *c, float *s)
-{
-	for (size_t i = 0; i < rope->dim / 2; i++) {
-		const double angle = (double)pos * (double)rope->inv_freq[i];
-
-		c[i] = (float)cos(angle);
-		s[i] = (float)sin(angle);
-	}
-}
-
 /* Turn the pairs of x; y gets them in half order, and what is not rotated behind them.  x and y do not overlap. */
 static void
-rotate(const struct kvk_rope *rope, const float *c, const float *s, const float *x, size_t D, float *y)
+rotate(const struct kvk_rope *rope, const float *turn, const float *restrict x, size_t D, float *restrict y)
 {
-	const size_t half = rope->dim / 2, step = rope->interleaved ? 2 : 1, other = rope->interleaved ? 1 : half;
+	const size_t half = rope->dim / 2;
+	const float *c = turn, *s = turn + half;
 
-	for (size_t i = 0; i < half; i++) {
-		const float a = x[i * step], b = x[i * step + other];
-
-		y[i] = a * c[i] - b * s[i];
-		y[half + i] = b * c[i] + a * s[i];
+	for (size_t i = 0; i < half && !rope->interleaved; i++) {
+		y[i] = x[i] * c[i] - x[half + i] * s[i];
+		y[half + i] = x[half + i] * c[i] + x[i] * s[i];
+	}
+	for (size_t i = 0; i < half && rope->interleaved; i++) {
+		y[i] = x[2 * i] * c[i] - x[2 * i + 1] * s[i];
+		y[half + i] = x[2 * i + 1] * c[i] + x[2 * i] * s[i];
 	}
 	memcpy(y + rope->dim, x + rope->dim, (D - rope->dim) * sizeof *y);
 }
 
-/* All heads of row i.  Scratch: a, b [D], c, s [dim/2]. */
+/* All heads of row i.  Scratch: a, b [D]. */
 static void
-store_row(const struct job *j, size_t i, float *a, float *b, float *c, float *s)
+store_row(const struct job *j, size_t i, float *a, float *b)
 {
 	const size_t D = j->D, row_bytes = D * kvk_types[j->y_type].bytes;
+	const float *turn = j->rope != NULL ? cpu_turns_at(j->turns, j->pos + i) : NULL;
 
-	if (j->rope != NULL)
-		turn_table(j->rope, j->pos + i, c, s);
 	for (size_t h = 0; h < j->H; h++) {
 		const float *x = j->x + (i * j->H + h) * D;
 
@@ -65,7 +56,7 @@ store_row(const struct job *j, size_t i, float *a, float *b, float *c, float *s)
 			x = a;
 		}
 		if (j->rope != NULL) {
-			rotate(j->rope, c, s, x, D, b);
+			rotate(j->rope, turn, x, D, b);
 			x = b;
 		}
 		cpu_pack[j->y_type](x, j->y + (j->at[h] + i) * row_bytes, D);
@@ -78,25 +69,28 @@ rows(void *ctx, size_t from, size_t to, size_t worker)
 	const struct job *j = ctx;
 	char *piece = j->scratch + worker * j->stride;
 	float *a = cpu_take_f32(&piece, j->D), *b = cpu_take_f32(&piece, j->D);
-	float *c = cpu_take_f32(&piece, j->D), *s = cpu_take_f32(&piece, j->D);
 
-	for (size_t i = from; i < to; i++)
-		store_row(j, i, a, b, c, s);
+	for (size_t i = j->first + from; i < j->first + to; i++)
+		store_row(j, i, a, b);
 }
 
 int
 cpu_heads(struct kvk_dev *dev, const float *x, size_t n, size_t H, size_t D, const float *norm, float eps,
     const struct kvk_rope *rope, size_t pos, void *y, enum kvk_type y_type, const size_t *at)
 {
-	struct job job = { x, norm, n, H, D, eps, rope, pos, y, y_type, at, NULL, 0 };
+	struct job job = { .x = x, .norm = norm, .n = n, .H = H, .D = D, .eps = eps, .rope = rope, .pos = pos, .y = y,
+		.y_type = y_type, .at = at };
 
 	if (!cpu_is_float(y_type))
 		return cpu_fail(dev, CPU_ETYPE, "heads: rows are stored as f32, f16 or bf16");
 	if (rope != NULL && (rope->dim % 2 != 0 || rope->dim > D))
 		return cpu_fail(dev, CPU_ESHAPE, "heads: %zu of %zu elements cannot be rotated", rope->dim, D);
-	job.scratch = cpu_scratch(dev, (size_t)dev->threads, 4 * cpu_room(D, sizeof(float)), &job.stride);
+	job.scratch = cpu_scratch(dev, (size_t)dev->threads, 2 * cpu_room(D, sizeof(float)), &job.stride);
 	if (job.scratch == NULL)
 		return CPU_EMEM;
-	cpu_run(dev, n, 16384 / (H * D + 1) + 1, rows, &job);
+	if (rope != NULL && (job.turns = cpu_turns_of(dev, rope)) == NULL)
+		return CPU_EMEM;
+	for (; job.first < n; job.first += CPU_TURNS)
+		cpu_run(dev, n - job.first < CPU_TURNS ? n - job.first : CPU_TURNS, 16384 / (H * D + 1) + 1, rows, &job);
 	return 0;
 }
