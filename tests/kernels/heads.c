@@ -143,11 +143,39 @@ row_by_row(void **state)
 	free(y);
 }
 
+/* One device turns rows of several models and of positions far apart: each time as if it were the first. */
+static void
+other_angles(void **state)
+{
+	static const struct { size_t pos; float base; } call[] = {
+		{ 5, 1 }, { 5 + 8192, 1 }, { 5, 1 }, { 5, 0.5f }, { 8190, 0.5f }, { 8190, 1 },
+	};
+	static const size_t at[] = { 0 };
+	const float x[4 * 2] = { 1, 2, 3, 4, 5, 6, 7, 8 };
+	struct kvk_dev *dev = test_dev(2);
+
+	(void)state;
+	for (size_t i = 0; i < sizeof call / sizeof *call; i++) {
+		const struct kvk_rope rope = { &call[i].base, 2, 0 };
+		float y[4 * 2];
+
+		assert_int_equal(kvk_cpu.heads(dev, x, 4, 1, 2, NULL, 0, &rope, call[i].pos, y, KVK_F32, at), 0);
+		for (size_t r = 0; r < 4; r++) {
+			const double angle = (double)(call[i].pos + r) * (double)call[i].base, a = x[2 * r], b = x[2 * r + 1];
+			const double want[2] = { a * cos(angle) - b * sin(angle), a * sin(angle) + b * cos(angle) };
+
+			test_near("turned", y + 2 * r, want, 2, 2e-6, 1e-6);
+		}
+	}
+	kvk_cpu.close(dev);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(cases),
+		cmocka_unit_test(other_angles),
 		cmocka_unit_test(row_by_row),
 	};
 
