@@ -239,7 +239,9 @@ struct kvk_backend {
 
 	/* Causal attention of n new rows over a ragged cache that already contains them: the last n entries of every head are the
 	 * rows' own, so row i sees the first len[g] - n + i + 1 entries of head g (len[g] >= n).
-	 * Row i of head h is row q_at[h] + i of q [*][D] f32.  y [n][Hq * D] f32.  No memory that grows with n * len. */
+	 * Row i of head h is row q_at[h] + i of q [*][D] f32.  y [n][Hq * D] f32.  No memory that grows with n * len.
+	 * The device's precision rounds the factors of an f32 cache (in i16 a query, key or value row shares one scale, and so do
+	 * a row's weights of 128 entries); narrower caches are taken as they are, with f32 arithmetic. */
 	int (*attention)(struct kvk_dev *dev, const float *q, const size_t *q_at, size_t n, size_t Hq,
 	    const struct kvk_ragged *cache, float scale, float *y);
 
