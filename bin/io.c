@@ -11,7 +11,8 @@ kv_unmet(const char *option, int n, const char *name)
 }
 
 void
-kv_start(struct kv_io *io, char *const *files, bool no_output, const char *uses, const char *keeps)
+kv_start(struct kv_io *io, char *const *files, bool no_output, const char *uses, const char *keeps,
+    const char *partly)
 {
 	struct kv_pipe_options o = {
 		.files = files,
@@ -22,6 +23,7 @@ kv_start(struct kv_io *io, char *const *files, bool no_output, const char *uses,
 		.unmet = kv_unmet,
 		.uses = uses,
 		.keeps = keeps,
+		.partly = partly,
 		.share = kv_common.share,
 	};
 

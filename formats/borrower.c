@@ -24,7 +24,7 @@ struct kv_loan {
 	struct kv_loan *next;
 	struct kv_borrower *of;
 	size_t from; /* which of of->lent */
-	uint64_t at;
+	struct kv_reference at; /* no path */
 	size_t bytes;
 	void *base; /* NULL: not mapped */
 	size_t base_bytes;
@@ -99,7 +99,8 @@ kv_borrow(struct kv_borrower *b, const struct kv_reference *r, size_t bytes, str
 		return rc;
 	}
 	l->of = b;
-	l->at = r->at;
+	l->at = *r;
+	l->at.path = NULL;
 	l->bytes = bytes;
 	l->next = b->loans;
 	*loan = b->loans = l;
@@ -107,6 +108,33 @@ kv_borrow(struct kv_borrower *b, const struct kv_reference *r, size_t bytes, str
 }
 
 /* ---- looking at it */
+
+static int64_t
+mtime_ns(const struct stat *st)
+{
+	return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+}
+
+int
+kv_reference_date(struct kv_reference *r, int fd, struct kv_err *e)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return kv_fail(e, KV_EIO, "cannot find out how old a file is: %s", strerror(errno));
+	r->size = (uint64_t)st.st_size;
+	r->mtime_ns = mtime_ns(&st);
+	return KV_OK;
+}
+
+/* Is the payload there still, and not another one in its place? */
+static bool
+is_lent(const struct kv_lent *f, const struct kv_reference *r)
+{
+	uint64_t stamp;
+
+	return pread(f->fd, &stamp, sizeof stamp, (off_t)(r->at - KV_LENT_STAMP)) == sizeof stamp && stamp == r->stamp;
+}
 
 static int
 dead(const struct kv_lent *f, const char *why, struct kv_err *e)
@@ -133,16 +161,22 @@ check_lent(const struct kv_lent *f, const struct kv_loan *l, struct kv_err *e)
 		return dead(f, strerror(errno), e);
 	if (!S_ISREG(st.st_mode))
 		return dead(f, "it is not a regular file", e);
-	if (l->at > (uint64_t)st.st_size || l->bytes > (uint64_t)st.st_size - l->at)
+	if (l->at.at > (uint64_t)st.st_size || l->bytes > (uint64_t)st.st_size - l->at.at)
 		return dead(f, "it is too short: it was truncated or replaced", e);
+	if (f->is_memory && !is_lent(f, &l->at))
+		return kv_fail(e, KV_EIO,
+		    "the payload in %s has been given back by another reader; run the pipeline without --share",
+		    f->path);
+	if (!f->is_memory && ((uint64_t)st.st_size != l->at.size || mtime_ns(&st) != l->at.mtime_ns))
+		return dead(f, "it was changed or replaced", e);
 	return KV_OK;
 }
 
 int
-kv_loan_map(struct kv_loan *l, const void **data, struct kv_err *e)
+kv_loan_map(struct kv_loan *l, bool all, const void **data, struct kv_err *e)
 {
 	struct kv_lent *f = &l->of->lent[l->from];
-	size_t before = (size_t)(l->at % (uint64_t)sysconf(_SC_PAGESIZE));
+	size_t before = (size_t)(l->at.at % (uint64_t)sysconf(_SC_PAGESIZE));
 	int rc;
 
 	errno = 0;
@@ -152,7 +186,8 @@ kv_loan_map(struct kv_loan *l, const void **data, struct kv_err *e)
 		return rc;
 	if (l->base == NULL) {
 		l->base_bytes = before + l->bytes;
-		l->base = mmap(NULL, l->base_bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, f->fd, (off_t)(l->at - before));
+		l->base = mmap(NULL, l->base_bytes, PROT_READ, MAP_SHARED | (all ? MAP_POPULATE : 0), f->fd,
+		    (off_t)(l->at.at - before));
 	}
 	if (l->base == MAP_FAILED) {
 		l->base = NULL;
@@ -168,6 +203,12 @@ kv_loan_pass(struct kv_loan *l)
 	l->passed = true;
 }
 
+bool
+kv_loan_is_memory(const struct kv_loan *l)
+{
+	return l != NULL && l->of->lent[l->from].is_memory;
+}
+
 const char *
 kv_loan_path(const struct kv_loan *l)
 {
@@ -180,12 +221,13 @@ static void
 give_back(const struct kv_loan *l)
 {
 	const struct kv_lent *f = &l->of->lent[l->from];
-	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), end = (l->at + l->bytes + page - 1) / page * page;
+	const uint64_t none = 0;
 
 	if (l->base != NULL)
 		munmap(l->base, l->base_bytes);
-	if (f->can_give_back && f->fd >= 0 && !l->passed && l->at % page == 0)
-		fallocate(f->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)l->at, (off_t)(end - l->at));
+	if (f->can_give_back && f->fd >= 0 && !l->passed && is_lent(f, &l->at) &&
+	    pwrite(f->fd, &none, sizeof none, (off_t)(l->at.at - KV_LENT_STAMP)) < 0)
+		return; /* the lender says that it was not given back */
 }
 
 void

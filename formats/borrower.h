@@ -11,12 +11,20 @@
 
 #include "lib/err.h"
 
+#define KV_LENT_STAMP 64 /* so many bytes before a payload in memory that was lent stand the 8 of its stamp */
+
 /* Where a payload lies. */
 struct kv_reference {
 	const char *path; /* absolute; NULL: it lies in the stream itself */
 	uint64_t at;      /* its first byte */
-	bool is_memory;   /* of a running program: a page's start in a memfd that was lent */
+	bool is_memory;   /* of a running program: in a memfd that was lent */
+	uint64_t stamp;   /* of memory: which loan this is */
+	uint64_t size;    /* of a file: its bytes; one of another size or date is refused */
+	int64_t mtime_ns; /* when it was modified last, in ns since 1970 */
 };
+
+/* size and mtime_ns of an open file.  Fails: KV_EIO. */
+int kv_reference_date(struct kv_reference *r, int fd, struct kv_err *e);
 
 struct kv_loan;
 
@@ -31,8 +39,10 @@ struct kv_borrower {
  * from now on.  Fails: KV_EMEM. */
 int kv_borrow(struct kv_borrower *b, const struct kv_reference *r, size_t bytes, struct kv_loan **loan,
     struct kv_err *e);
-/* Its bytes, mapped and all there.  Fails: KV_EIO, saying what became of it and what to do. */
-int kv_loan_map(struct kv_loan *l, const void **data, struct kv_err *e);
+/* Its bytes, mapped.  all: all of them will be read; else their pages come as they are touched.  Fails: KV_EIO, saying
+ * what became of it and what to do. */
+int kv_loan_map(struct kv_loan *l, bool all, const void **data, struct kv_err *e);
+bool kv_loan_is_memory(const struct kv_loan *l);
 /* The reference has gone on to the next program, which will give it back. */
 void kv_loan_pass(struct kv_loan *l);
 /* What the message about bytes that are not what they should be calls their place; NULL: no loan, "". */

@@ -4,13 +4,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "formats/record.h"
+
 /* One tensor of every layer: some rows of every head. */
 struct part {
 	char name[KV_NAME_MAX];
 	enum kvk_type type;
 	size_t H, n;   /* heads and rows that are written */
 	json_t *attrs; /* NULL: none */
-	void *host;    /* [H][n][D] */
+	size_t bytes;
+	void *host;    /* [H][n][D]; NULL as long as the writer has room for it */
 };
 
 enum { Q, Q_BEHIND, K, K_BEHIND, V, N_PARTS };
@@ -34,14 +37,13 @@ static int
 open_part(struct kv_emit *x, struct part *p, const char *name, const char *suffix, enum kvk_type type, size_t H,
     size_t n, struct kv_err *e)
 {
-	size_t elements, bytes;
+	size_t elements;
 
 	*p = (struct part){ .type = type, .H = H, .n = n };
 	snprintf(p->name, sizeof p->name, "%s%s%s", name, suffix[0] != '\0' ? "." : "", suffix);
-	if (!kv_mul(H * x->o.cfg->D, n, &elements) || !kv_type_bytes(type, elements, &bytes))
+	if (!kv_mul(H * x->o.cfg->D, n, &elements) || !kv_type_bytes(type, elements, &p->bytes))
 		return kv_no_memory(e, SIZE_MAX);
-	p->host = kv_alloc(bytes > 0 ? bytes : 1, 1, e);
-	return p->host != NULL ? KV_OK : KV_EMEM;
+	return KV_OK;
 }
 
 /* The same, and its rows say that they stand at `first` and behind. */
@@ -105,21 +107,37 @@ kv_emit_free(struct kv_emit *x)
 	free(x);
 }
 
+/* Where the next layer's rows of a part go: into the writer's own memory, or into ours. */
+static int
+find_room(struct kv_emit *x, struct part *p, void **room, struct kv_err *e)
+{
+	int rc = kv_writer_room(x->o.writer, p->name, p->bytes, room, e);
+
+	if (rc < 0 || *room != NULL)
+		return rc;
+	if (p->host == NULL)
+		p->host = kv_alloc(p->bytes > 0 ? p->bytes : 1, 1, e);
+	*room = p->host;
+	return p->host != NULL ? KV_OK : KV_EMEM;
+}
+
 /* The part's rows, which begin at `from` and are `stride` apart from head to head, into the stream. */
 static int
 emit(struct kv_emit *x, size_t layer, struct part *p, const float *from, size_t stride, struct kv_err *e)
 {
 	size_t shape[] = { p->H, p->n, x->o.cfg->D };
 	struct kv_tensor t = { 0 };
+	void *room;
 	int rc;
 
 	if (p->name[0] == '\0')
 		return KV_OK;
-	if ((rc = kv_device_get_rows(x->o.device, p->host, p->type, from, p->H, stride, p->n, x->o.cfg->D, e)) < 0)
+	if ((rc = find_room(x, p, &room, e)) < 0 ||
+	    (rc = kv_device_get_rows(x->o.device, room, p->type, from, p->H, stride, p->n, x->o.cfg->D, e)) < 0)
 		return rc;
 	rc = kv_tensor_init(&t, p->name, (int)layer, p->type, axes[p - x->part], shape, e);
 	if (rc == KV_OK) {
-		t.data = p->host;
+		t.data = room;
 		t.attrs = json_incref(p->attrs);
 		rc = kv_writer_tensor(x->o.writer, &t, e);
 	}

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT
- * Who is done with a payload cuts a hole into the memfd in its place (borrower.c), so memory is bounded by what is on its
- * way, and a file without blocks has been given back whole.  Who has a payload on its way holds a shared lock. */
+ * Each payload has a stamp in front of it.  Who is done with it puts zeros there (borrower.c), and its pages are used
+ * again for the next one of their size: no page is asked of the system, or filled with zeros, twice.  Who has a payload
+ * on its way holds a shared lock. */
 #include "formats/lender.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
@@ -15,8 +17,19 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/buf.h"
+
 #define TICK_MS  1
 #define GRACE_MS 2000 /* nobody has been seen for so long: nobody will come */
+#define IDLE_MAX 64   /* payloads that were lent since a room was last of use: its memory goes back to the system */
+
+/* Some pages of the memfd: a stamp, 0 when they have been given back, and the payload KV_LENT_STAMP bytes behind it. */
+struct kv_room {
+	unsigned char *base;
+	uint64_t at; /* in the memfd */
+	size_t bytes;
+	unsigned idle;
+};
 
 static int
 refused(struct kv_err *e)
@@ -27,45 +40,101 @@ refused(struct kv_err *e)
 static int
 open_memory(struct kv_lender *l, struct kv_err *e)
 {
+	struct timespec now;
+
 	if ((l->fd = memfd_create("kvtools", MFD_CLOEXEC | MFD_ALLOW_SEALING)) < 0)
 		return refused(e);
 	l->is_open = true;
 	/* it never shrinks under somebody who has mapped it */
 	if (fcntl(l->fd, F_ADD_SEALS, F_SEAL_SHRINK) < 0)
 		return refused(e);
+	clock_gettime(CLOCK_REALTIME, &now);
+	/* no other memfd of that name has had these */
+	l->stamp = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 	snprintf(l->path, sizeof l->path, "/proc/%ld/fd/%d", (long)getpid(), l->fd);
 	return access(l->path, R_OK) == 0 ? KV_OK : refused(e);
 }
 
-int
-kv_lender_put(struct kv_lender *l, const void *bytes, size_t n, uint64_t *at, struct kv_err *e)
+static bool
+is_free(const struct kv_room *r)
 {
-	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-	size_t done = 0;
-	ssize_t put;
+	return __atomic_load_n((const uint64_t *)r->base, __ATOMIC_ACQUIRE) == 0;
+}
+
+static void
+drop_room(struct kv_lender *l, struct kv_room *r)
+{
+	munmap(r->base, r->bytes);
+	fallocate(l->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)r->at, (off_t)r->bytes);
+	*r = l->rooms[--l->n_rooms];
+}
+
+/* One that has been given back, of just this size; NULL: none. */
+static struct kv_room *
+find_room(struct kv_lender *l, size_t bytes)
+{
+	struct kv_room *found = NULL;
+
+	for (size_t i = l->n_rooms; i-- > 0;) {
+		struct kv_room *r = &l->rooms[i];
+
+		if (!is_free(r))
+			continue;
+		if (r->bytes == bytes)
+			found = r;
+		else if (++r->idle > IDLE_MAX)
+			drop_room(l, r);
+	}
+	return found;
+}
+
+static int
+add_room(struct kv_lender *l, size_t bytes, struct kv_room **out, struct kv_err *e)
+{
+	struct kv_room *more = realloc(l->rooms, (l->n_rooms + 1) * sizeof *more);
+	void *base;
+
+	if (more == NULL)
+		return kv_no_memory(e, (l->n_rooms + 1) * sizeof *more);
+	l->rooms = more;
+	/* memory that is not there is noticed now, not by a signal */
+	if (fallocate(l->fd, 0, (off_t)l->end, (off_t)bytes) < 0)
+		return refused(e);
+	base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, l->fd, (off_t)l->end);
+	if (base == MAP_FAILED)
+		return refused(e);
+	*out = &more[l->n_rooms++];
+	**out = (struct kv_room){ base, l->end, bytes, 0 };
+	l->end += bytes;
+	return KV_OK;
+}
+
+int
+kv_lender_take(struct kv_lender *l, size_t n, void **bytes, struct kv_reference *reference, struct kv_err *e)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), pages = (n + KV_LENT_STAMP + page - 1) / page * page;
+	struct kv_room *r;
 	int rc;
 
 	if (!l->is_open && (rc = open_memory(l, e)) < 0)
 		return rc;
-	while (done < n) {
-		put = pwrite(l->fd, (const char *)bytes + done, n - done, (off_t)(l->end + done));
-		if (put < 0 && errno == EINTR)
-			continue;
-		if (put < 0)
-			return refused(e);
-		done += (size_t)put;
-	}
-	*at = l->end;
-	l->end = (l->end + n + page - 1) / page * page;
+	if ((r = find_room(l, pages)) == NULL && (rc = add_room(l, pages, &r, e)) < 0)
+		return rc;
+	r->idle = 0;
+	__atomic_store_n((uint64_t *)r->base, ++l->stamp, __ATOMIC_RELEASE);
+	*bytes = r->base + KV_LENT_STAMP;
+	*reference = (struct kv_reference){ .path = l->path, .at = r->at + KV_LENT_STAMP, .is_memory = true,
+		.stamp = l->stamp };
 	return KV_OK;
 }
 
 static bool
 all_given_back(const struct kv_lender *l)
 {
-	struct stat st;
-
-	return fstat(l->fd, &st) == 0 && st.st_blocks == 0;
+	for (size_t i = 0; i < l->n_rooms; i++)
+		if (!is_free(&l->rooms[i]))
+			return false;
+	return true;
 }
 
 static bool
@@ -131,6 +200,9 @@ kv_lender_wait(struct kv_lender *l, int out, struct kv_err *e)
 void
 kv_lender_fini(struct kv_lender *l)
 {
+	for (size_t i = 0; i < l->n_rooms; i++)
+		munmap(l->rooms[i].base, l->rooms[i].bytes);
+	free(l->rooms);
 	if (l->is_open)
 		close(l->fd);
 	*l = (struct kv_lender){ 0 };

@@ -9,20 +9,26 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "lib/err.h"
+#include "formats/borrower.h"
 
 #define KV_LENT_PATH_MAX 64
+
+struct kv_room;
 
 /* Zeros have lent nothing. */
 struct kv_lender {
 	bool is_open;
 	int fd;
-	uint64_t end;                 /* where the next payload begins: a page's start */
 	char path[KV_LENT_PATH_MAX]; /* as other processes name it: /proc/PID/fd/N */
+	uint64_t stamp;               /* the last one: they ascend */
+	uint64_t end;                 /* of the memfd */
+	struct kv_room *rooms;        /* [n_rooms]: what was lent, and what has been given back and can be lent again */
+	size_t n_rooms;
 };
 
-/* The bytes from *at on, in pages of their own.  Fails: KV_EIO (no memory for them, no /proc). */
-int kv_lender_put(struct kv_lender *l, const void *bytes, size_t n, uint64_t *at, struct kv_err *e);
+/* Room for a payload of n bytes, which is lent from now on; *bytes are to be filled in before *reference, whose path is
+ * the lender's, is told to anybody.  Fails: KV_EIO (no memory for them, no /proc), KV_EMEM. */
+int kv_lender_take(struct kv_lender *l, size_t n, void **bytes, struct kv_reference *reference, struct kv_err *e);
 /* Everything has been written, to the pipe `out` (-1: it is closed already): waits until all is given back.  The pipe is
  * closed when it is empty, for readers that wait for its end.
  * Fails: KV_EPIPE (the reader has gone), KV_EIO (nobody has come for it within two seconds, or all have gone). */

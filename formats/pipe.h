@@ -28,6 +28,8 @@ struct kv_pipe_options {
 	kv_unmet_fn *unmet;      /* hears of names in these that no tensor had; may be NULL */
 	const char *uses;        /* tensors that the program reads, replaces or removes (lib/names.h); NULL: all */
 	const char *keeps;       /* of these, tensors that it only reads: they may leave before it has seen them; NULL: none */
+	const char *partly;      /* of these, tensors of which it reads a part: where the stream refers to a payload, the
+				  * rest is not touched, and the checksum not compared; NULL: none */
 	bool share;              /* large payloads are written as references, where that goes: kv_writer_share() */
 	const json_t *entry;     /* our history entry (borrowed) */
 };

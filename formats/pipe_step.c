@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/checksum.h"
 #include "lib/file.h"
 #include "lib/names.h"
 
@@ -51,25 +52,62 @@ write_reference(struct kv_pipe *p, const struct kv_item *item, struct kv_err *e)
 	int rc;
 
 	if (!kv_writer_shares(p->writer) || item->parts.n != 1 || item->parts.size[0] <= KV_SHARE_MIN ||
-	    !kv_reader_file_at(r, first_byte(item), item->parts.size[0], &from) || (to.path = kv_reader_path(r)) == NULL)
+	    !kv_reader_file_at(r, first_byte(item), item->parts.size[0], &from))
 		return KV_END;
+	if ((rc = kv_reader_refer(r, &to, e)) != KV_OK)
+		return rc;
 	to.at = from.at;
 	if ((rc = kv_buf_add(&raw, item->raw.data, item->raw.n, e)) == KV_OK &&
-	    (rc = kv_record_place(&raw, 0, &to, e)) == KV_OK)
+	    (rc = kv_record_place(&raw, 0, &to, NULL, e)) == KV_OK)
 		rc = kv_writer_tensor_map(p->writer, &raw, e);
 	kv_buf_fini(&raw);
 	return rc;
 }
 
+/* A payload in one piece at `data`: where its parts lie. */
+static int
+place_parts(struct kv_parts *parts, const void *data, struct kv_err *e)
+{
+	const char *at = data;
+
+	if ((parts->at = kv_alloc(parts->n, sizeof *parts->at, e)) == NULL)
+		return KV_EMEM;
+	for (size_t i = 0; i < parts->n; at += parts->size[i++])
+		parts->at[i] = at;
+	return KV_OK;
+}
+
+/* A payload that lies elsewhere is to be in the output, as if it had always been in the stream. */
+static int
+expand(struct kv_pipe *p, struct kv_item *item, struct kv_err *e)
+{
+	const struct kv_tensor *t = &item->tensor;
+	const bool unsummed = kv_loan_is_memory(item->loan);
+	const void *data;
+	uint64_t sum = 0;
+	int rc;
+
+	if ((rc = kv_loan_map(item->loan, true, &data, e)) < 0)
+		return kv_input_where(&p->in[item->input], p->seq.number, t->layer, t->name, e);
+	if (unsummed)
+		sum = kv_checksum(data, t->bytes);
+	if ((rc = kv_parts_split(&item->parts, t->bytes, kv_tensor_row(t), UINT32_MAX, e)) < 0 ||
+	    (rc = place_parts(&item->parts, data, e)) < 0)
+		return rc;
+	return kv_record_place(&item->raw, item->parts.n, NULL, unsummed ? &sum : NULL, e);
+}
+
 /* A tensor that came in, as it came: nobody has changed it.  Its payload's pages, if a file's, are given back. */
 static int
-write_whole(struct kv_pipe *p, const struct kv_item *item, struct kv_err *e)
+write_whole(struct kv_pipe *p, struct kv_item *item, struct kv_err *e)
 {
 	const char *next = item->tensor.data, *at;
 	int rc;
 
-	if (item->loan != NULL && item->parts.n == 0)
+	if (item->loan != NULL && kv_writer_refers(p->writer))
 		kv_loan_pass(item->loan);
+	else if (item->loan != NULL && (rc = expand(p, item, e)) < 0)
+		return rc;
 	if ((rc = write_reference(p, item, e)) != KV_END)
 		return rc;
 	rc = kv_writer_tensor_map(p->writer, &item->raw, e);
@@ -142,19 +180,6 @@ spool_payload(struct kv_pipe *p, struct kv_item *item, struct kv_err *e)
 		return rc;
 	kv_reader_take_parts(r, &item->parts);
 	item->spooled = true;
-	return KV_OK;
-}
-
-/* A payload that is in one piece at `data`: where its parts lie. */
-static int
-place_parts(struct kv_parts *parts, const void *data, struct kv_err *e)
-{
-	const char *at = data;
-
-	if ((parts->at = kv_alloc(parts->n, sizeof *parts->at, e)) == NULL)
-		return KV_EMEM;
-	for (size_t i = 0; i < parts->n; at += parts->size[i++])
-		parts->at[i] = at;
 	return KV_OK;
 }
 
@@ -238,21 +263,17 @@ take_loan(struct kv_pipe *p, struct kv_item *item, bool used, bool first, struct
 	struct kv_reader *r = p->in[item->input].reader;
 	struct kv_tensor *t = &item->tensor;
 	bool leaves = p->writer != NULL && kv_writer_leaves(p->writer, t->name);
-	bool expand = leaves && !kv_writer_refers(p->writer);
-	int rc;
+	const struct kv_taker partly = { .unseen = true };
+	int rc = KV_OK;
 
 	item->loan = kv_reader_loan(r);
 	item->unused = !used;
-	if ((used || expand) && (rc = kv_reader_payload(r, t, e)) < 0)
-		return rc;
-	if (expand && ((rc = kv_parts_split(&item->parts, t->bytes, kv_tensor_row(t), UINT32_MAX, e)) < 0 ||
-			  (rc = place_parts(&item->parts, t->data, e)) < 0 ||
-			  (rc = kv_record_place(&item->raw, item->parts.n, NULL, e)) < 0))
+	if (used)
+		rc = kv_reader_fork(r, t, kv_names_have(p->partly, t->name) ? &partly : NULL, e);
+	if (rc < 0)
 		return rc;
 	if (used && p->holding)
 		kv_map_forget(t->data, t->bytes); /* it was looked at for its checksum, and is needed later */
-	if (!used)
-		t->data = NULL;
 	if (leaves && first && (!used || item->sent)) {
 		if ((rc = kv_pipe_write_opening(p, e)) == KV_OK)
 			rc = write_whole(p, item, e);
@@ -398,7 +419,7 @@ kv_pipe_place_spooled(struct kv_pipe *p, struct kv_err *e)
 /* ---- out */
 
 static int
-write_item(struct kv_pipe *p, const struct kv_item *i, struct kv_err *e)
+write_item(struct kv_pipe *p, struct kv_item *i, struct kv_err *e)
 {
 	if (!kv_item_is_tensor(i))
 		return i->raw.n > 0 ? kv_writer_raw(p->writer, i->raw.data, i->raw.n, e) : KV_OK;

@@ -153,7 +153,7 @@ reference_from_map(struct kv_payload *p, const json_t *map, struct kv_err *e)
 {
 	const json_t *path = json_object_get(map, "path"), *memory = json_object_get(map, "memory");
 	const char *text = json_string_value(path);
-	json_int_t at, page = 4096;
+	json_int_t at, stamp = 0, size = 0, mtime = 0;
 	int rc;
 
 	if (!json_is_object(map))
@@ -165,28 +165,51 @@ reference_from_map(struct kv_payload *p, const json_t *map, struct kv_err *e)
 		return kv_fail(e, KV_EFORMAT, "a reference to a device, which this version cannot follow");
 	if (memory != NULL && !json_is_boolean(memory))
 		return kv_fail(e, KV_EFORMAT, "key 'memory' of 'reference' is neither true nor false");
-	if ((rc = kv_map_int(map, "offset", 0, INT64_MAX - (json_int_t)p->bytes, &at, e)) < 0)
+	if ((rc = kv_map_int(map, "offset", json_is_true(memory) ? KV_LENT_STAMP : 0,
+		 INT64_MAX - (json_int_t)p->bytes, &at, e)) < 0)
 		return kv_where(e, "reference");
-	if (json_is_true(memory) && at % page != 0)
-		return kv_fail(e, KV_EFORMAT, "key 'offset' of a 'reference' to memory is no multiple of a page");
-	p->reference = (struct kv_reference){ text, (uint64_t)at, json_is_true(memory) };
+	rc = json_is_true(memory) ? kv_map_int(map, "stamp", 1, INT64_MAX, &stamp, e)
+				  : kv_map_int(map, "size", 0, INT64_MAX, &size, e);
+	if (rc == KV_OK && !json_is_true(memory))
+		rc = kv_map_int(map, "mtime_ns", INT64_MIN, INT64_MAX, &mtime, e);
+	if (rc < 0)
+		return kv_where(e, "reference");
+	if (json_is_true(memory) && at % KV_LENT_STAMP != 0)
+		return kv_fail(
+		    e, KV_EFORMAT, "key 'offset' of a 'reference' to memory is no multiple of %d", KV_LENT_STAMP);
+	p->reference = (struct kv_reference){ text, (uint64_t)at, json_is_true(memory), (uint64_t)stamp, (uint64_t)size,
+		mtime };
+	return KV_OK;
+}
+
+/* Lent memory may do without. */
+static int
+sum_from_map(struct kv_payload *p, const json_t *map, const json_t *reference, struct kv_err *e)
+{
+	const json_t *sum = json_object_get(map, "xxh3");
+	const char *hex = json_string_value(sum);
+
+	if (json_is_null(sum) && json_is_true(json_object_get(reference, "memory")))
+		return KV_OK;
+	if (hex == NULL || json_string_length(sum) != 16 || strspn(hex, "0123456789abcdef") != 16)
+		return kv_fail(e, KV_EFORMAT, "key 'xxh3' is not a checksum of 16 lower-case hexadecimal digits");
+	p->has_sum = true;
+	p->xxh3 = strtoull(hex, NULL, 16);
 	return KV_OK;
 }
 
 static int
 payload_from_map(struct kv_payload *p, const json_t *map, struct kv_err *e)
 {
-	const json_t *sum = json_object_get(map, "xxh3");
-	const char *hex = json_string_value(sum);
 	const json_t *reference = json_object_get(map, "reference");
 	json_int_t bytes, parts;
 	int rc;
 
 	if ((rc = kv_map_int(map, "bytes", reference != NULL, INT64_MAX, &bytes, e)) < 0)
 		return rc;
-	if (hex == NULL || json_string_length(sum) != 16 || strspn(hex, "0123456789abcdef") != 16)
-		return kv_fail(e, KV_EFORMAT, "key 'xxh3' is not a checksum of 16 lower-case hexadecimal digits");
-	*p = (struct kv_payload){ .bytes = (size_t)bytes, .xxh3 = strtoull(hex, NULL, 16) };
+	*p = (struct kv_payload){ .bytes = (size_t)bytes };
+	if ((rc = sum_from_map(p, map, reference, e)) < 0)
+		return rc;
 	if (reference != NULL) {
 		if ((rc = kv_map_int(map, "parts", 0, 0, &parts, e)) < 0)
 			return kv_where(e, "with a reference");
@@ -270,18 +293,34 @@ set_place(json_t *map, size_t parts, const struct kv_reference *r)
 		return false;
 	if (r == NULL || r->path == NULL)
 		return json_object_del(map, "reference") <= 0; /* there may be none */
+	if (r->is_memory)
+		return set(map, "reference",
+		    json_pack("{s:s, s:I, s:b, s:I}", "path", r->path, "offset", (json_int_t)r->at, "memory", 1,
+			"stamp", (json_int_t)r->stamp));
 	return set(map, "reference",
-	    json_pack("{s:s, s:I, s:b}", "path", r->path, "offset", (json_int_t)r->at, "memory", r->is_memory));
+	    json_pack("{s:s, s:I, s:I, s:I}", "path", r->path, "offset", (json_int_t)r->at, "size", (json_int_t)r->size,
+		"mtime_ns", (json_int_t)r->mtime_ns));
+}
+
+static json_t *
+sum_of(uint64_t xxh3)
+{
+	char hex[17];
+
+	snprintf(hex, sizeof hex, "%016" PRIx64, xxh3);
+	return json_string_nocheck(hex);
 }
 
 int
-kv_record_place(struct kv_buf *raw, size_t parts, const struct kv_reference *reference, struct kv_err *e)
+kv_record_place(struct kv_buf *raw, size_t parts, const struct kv_reference *reference, const uint64_t *sum,
+    struct kv_err *e)
 {
 	struct kv_buf placed = { 0 };
 	json_t *map = NULL;
 	int rc = kv_pack_decode(raw->data, raw->n, &map, e);
 
-	if (rc == KV_OK && !set_place(map, parts, reference))
+	if (rc == KV_OK &&
+	    (!set_place(map, parts, reference) || (sum != NULL && !set(map, "xxh3", sum_of(*sum)))))
 		rc = kv_no_memory(e, raw->n);
 	if (rc == KV_OK)
 		rc = kv_pack_encode(&placed, map, e);
@@ -299,16 +338,15 @@ json_t *
 kv_tensor_to_map(const struct kv_tensor *t, const struct kv_payload *p)
 {
 	json_t *map = json_object();
-	char hex[17];
 	bool ok = map != NULL;
 
-	snprintf(hex, sizeof hex, "%016" PRIx64, p->xxh3);
 	ok = ok && set(map, "tensor", json_string_nocheck(t->name));
 	if (t->layer != KV_NO_LAYER)
 		ok = ok && set(map, "layer", json_integer(t->layer));
 	ok = ok && set(map, "dtype", json_string_nocheck(t->type_name)) && set_shape(map, t) &&
 	     set(map, "bytes", json_integer((json_int_t)p->bytes)) &&
-	     set(map, "parts", json_integer((json_int_t)p->parts)) && set(map, "xxh3", json_string_nocheck(hex));
+	     set(map, "parts", json_integer((json_int_t)p->parts)) &&
+	     set(map, "xxh3", p->has_sum ? sum_of(p->xxh3) : json_null());
 	if (t->attrs != NULL)
 		ok = ok && set(map, "attrs", json_incref(t->attrs));
 	if (ok && set_place(map, p->parts, &p->reference))

@@ -12,6 +12,7 @@
 /* The payload behind a tensor's map, or elsewhere. */
 struct kv_payload {
 	size_t bytes, parts;
+	bool has_sum;  /* lent memory has none */
 	uint64_t xxh3; /* XXH3-64 of all parts together */
 	struct kv_reference reference; /* with parts 0; its path is the map's */
 };
@@ -30,8 +31,10 @@ int kv_record_parse(struct kv_record *rec, struct kv_err *e);
 int kv_tensor_from_map(struct kv_tensor *t, struct kv_payload *p, const json_t *map, struct kv_err *e);
 json_t *kv_tensor_to_map(const struct kv_tensor *t, const struct kv_payload *p); /* NULL: no memory */
 
-/* A tensor's record that says where its payload lies: in `parts` parts behind it (reference NULL), or elsewhere. */
-int kv_record_place(struct kv_buf *raw, size_t parts, const struct kv_reference *reference, struct kv_err *e);
+/* A tensor's record that says where its payload lies: in `parts` parts behind it (reference NULL), or elsewhere; and
+ * its checksum, if sum is not NULL. */
+int kv_record_place(struct kv_buf *raw, size_t parts, const struct kv_reference *reference, const uint64_t *sum,
+    struct kv_err *e);
 
 /* May a tensor or an axis be called so?  1 to KV_NAME_MAX - 1 printable bytes, no space, no comma. */
 bool kv_name_is_valid(const char *name, size_t n);
@@ -70,8 +73,8 @@ int kv_reader_fork(struct kv_reader *r, struct kv_tensor *t, const struct kv_tak
 /* The loan that stands for the payload of the tensor just returned, NULL: it lies in the stream.  kv_reader_payload() maps
  * it. */
 struct kv_loan *kv_reader_loan(const struct kv_reader *r);
-/* The name of a mapped input's file, as any process can open it; NULL: it has none. */
-const char *kv_reader_path(struct kv_reader *r);
+/* A mapped input's file, as any process can open it: path, size and date are set.  KV_END: it has no name. */
+int kv_reader_refer(struct kv_reader *r, struct kv_reference *to, struct kv_err *e);
 /* Where bytes of a mapped input lie in its file; false: these are none. */
 bool kv_reader_file_at(const struct kv_reader *r, const void *at, size_t n, struct kv_fifo_from *from);
 
@@ -86,6 +89,10 @@ bool kv_writer_refers(const struct kv_writer *w);
 /* And those that this program writes: kv_writer_share(). */
 bool kv_writer_shares(const struct kv_writer *w);
 #define KV_SHARE_MIN 4096 /* bytes of a payload that may lie elsewhere: more than this */
+
+/* Memory of n bytes for the next tensor, of this name, that is written: put its data there and kv_writer_tensor() need
+ * not copy them.  NULL: it will not be lent, use your own. */
+int kv_writer_room(struct kv_writer *w, const char *name, size_t n, void **room, struct kv_err *e);
 
 /* Does a tensor of this name leave?  kv_writer_tensor_map() and what follows do not ask. */
 bool kv_writer_leaves(const struct kv_writer *w, const char *name);

@@ -64,7 +64,7 @@ check_sum(const struct kv_reader *r, uint64_t found, struct kv_err *e)
 		return KV_OK;
 	if (r->loan != NULL)
 		return kv_fail(e, KV_EFORMAT,
-		    "the payload in %s was changed, or another reader has given it back: its checksum is %016" PRIx64
+		    "the payload in %s was changed: its checksum is %016" PRIx64
 		    ", expected %016" PRIx64 "; run the pipeline without --share",
 		    kv_loan_path(r->loan), found, r->payload.xxh3);
 	return kv_fail(e, KV_EFORMAT, "the payload was damaged: its checksum is %016" PRIx64 ", expected %016" PRIx64,
@@ -220,9 +220,11 @@ begin(struct kv_reader *r, size_t bytes, struct kv_err *e)
 static int
 map_loan(struct kv_reader *r, const void **data, bool unseen, struct kv_err *e)
 {
-	int rc = kv_loan_map(r->loan, data, e);
+	int rc = kv_loan_map(r->loan, !unseen, data, e);
 
-	return rc < 0 || unseen ? rc : check_sum(r, kv_checksum(*data, r->payload.bytes), e);
+	if (rc < 0 || unseen || !r->payload.has_sum)
+		return rc;
+	return check_sum(r, kv_checksum(*data, r->payload.bytes), e);
 }
 
 int
@@ -315,13 +317,20 @@ name_of(int fd)
 	return strdup(path);
 }
 
-const char *
-kv_reader_path(struct kv_reader *r)
+int
+kv_reader_refer(struct kv_reader *r, struct kv_reference *to, struct kv_err *e)
 {
-	if (!r->path_known && kv_reader_is_mapped(r))
+	int rc;
+
+	if (!r->path_known && kv_reader_is_mapped(r)) {
+		if ((rc = kv_reference_date(&r->file, r->src.fd, e)) < 0)
+			return rc;
 		r->path = name_of(r->src.fd);
+		r->file.path = r->path;
+	}
 	r->path_known = true;
-	return r->path;
+	*to = r->file;
+	return to->path != NULL ? KV_OK : KV_END;
 }
 
 bool

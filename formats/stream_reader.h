@@ -25,8 +25,9 @@ struct kv_reader {
 	struct kv_parts parts;
 	/* payloads that lie elsewhere */
 	struct kv_borrower borrower;
-	struct kv_loan *loan; /* of the pending tensor */
-	char *path;           /* kv_reader_path() */
+	struct kv_loan *loan;     /* of the pending tensor */
+	struct kv_reference file; /* kv_reader_refer() */
+	char *path;               /* its path */
 	bool path_known;
 };
 

@@ -33,6 +33,8 @@ struct kv_writer {
 	kv_unmet_fn *unmet;
 	bool shares;
 	struct kv_lender lender;
+	struct kv_reference room; /* kv_writer_room(), until its tensor is written */
+	void *room_data;          /* NULL: none */
 	size_t part_max;    /* bytes of the largest part that is made */
 };
 
@@ -309,21 +311,40 @@ kv_writer_sequence(struct kv_writer *w, const json_t *map, struct kv_err *e)
 	return rc;
 }
 
-/* A payload that stays in memory. */
+int
+kv_writer_room(struct kv_writer *w, const char *name, size_t n, void **room, struct kv_err *e)
+{
+	*room = w->room_data = NULL;
+	if (!w->shares || n <= KV_SHARE_MIN || !kv_writer_leaves(w, name))
+		return KV_OK;
+	if (kv_lender_take(&w->lender, n, &w->room_data, &w->room, e) < 0)
+		return kv_where(e, "%s", w->sink.name);
+	*room = w->room_data;
+	return KV_OK;
+}
+
+/* A payload that stays in memory; it may be there already. */
 static int
 lend(struct kv_writer *w, const struct kv_tensor *t, struct kv_payload *p, struct kv_err *e)
 {
-	p->reference = (struct kv_reference){ .path = w->lender.path, .is_memory = true };
-	if (kv_lender_put(&w->lender, t->data, t->bytes, &p->reference.at, e) < 0)
-		return kv_where(e, "%s", w->sink.name);
+	void *room = w->room_data;
+	int rc;
+
+	if (t->data != room) {
+		if ((rc = kv_writer_room(w, t->name, t->bytes, &room, e)) < 0)
+			return rc;
+		memcpy(room, t->data, t->bytes);
+	}
+	p->reference = w->room;
+	w->room_data = NULL;
 	return KV_OK;
 }
 
 int
 kv_writer_tensor(struct kv_writer *w, const struct kv_tensor *t, struct kv_err *e)
 {
-	struct kv_payload payload = { .bytes = t->bytes };
 	const bool lent = w->shares && t->bytes > KV_SHARE_MIN;
+	struct kv_payload payload = { .bytes = t->bytes, .has_sum = !lent };
 	struct kv_parts parts = { 0 };
 	json_t *map = NULL;
 	int rc = expect(w, IN_SEQUENCE, "a tensor", e);
@@ -336,7 +357,7 @@ kv_writer_tensor(struct kv_writer *w, const struct kv_tensor *t, struct kv_err *
 	if (rc < 0)
 		goto done;
 	payload.parts = parts.n;
-	payload.xxh3 = kv_checksum(t->data, t->bytes);
+	payload.xxh3 = lent ? 0 : kv_checksum(t->data, t->bytes);
 	map = kv_tensor_to_map(t, &payload);
 	if ((rc = put_map(w, map, e)) == KV_OK)
 		rc = put_payload(w, t, &parts, e);

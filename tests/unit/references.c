@@ -15,12 +15,15 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "formats/lender.h"
 #include "formats/pipe.h"
 #include "formats/record.h"
 #include "tests/lib/streams.h"
 
 #define LAYERS 3
 #define LARGE  5000 /* floats of a tensor that is lent; 1000 are too few for that */
+
+static size_t large = LARGE;
 
 /* ---- children.  They end by _exit(): what cmocka knows is the parent's. */
 
@@ -51,8 +54,8 @@ write_stream(const char *path, bool share, struct kv_err *e)
 	if (rc == KV_OK && (rc = kv_writer_header(w, model, NULL, NULL, e)) == KV_OK)
 		rc = kv_writer_sequence(w, sequence, e);
 	for (int l = 0; l < LAYERS && rc == KV_OK; l++)
-		if ((rc = put(w, "k", l, LARGE, e)) == KV_OK && (rc = put(w, "score", l, 1000, e)) == KV_OK &&
-		    (rc = put(w, "v", l, LARGE, e)) == KV_OK && l != 1)
+		if ((rc = put(w, "k", l, large, e)) == KV_OK && (rc = put(w, "score", l, 1000, e)) == KV_OK &&
+		    (rc = put(w, "v", l, large, e)) == KV_OK && l != 1)
 			rc = kv_writer_layer_end(w, l, e);
 	if (rc == KV_OK && (rc = kv_writer_close(w, e)) == KV_OK)
 		rc = kv_writer_finish(w, e);
@@ -314,11 +317,51 @@ there_is_one_reader(void **state)
 		kv_record_fini(&rec);
 	}
 	must(stream_walk(stored, true, &e), &e);
-	assert_int_equal(stream_walk(stored, true, &e), KV_EFORMAT);
-	expect_text(&e, "was changed, or another reader has given it back");
+	assert_int_equal(stream_walk(stored, true, &e), KV_EIO);
+	expect_text(&e, "has been given back by another reader");
 	kv_reader_free(holder);
 	assert_int_equal(end_of(lender), KV_OK);
 	kv_buf_fini(&b);
+}
+
+/* Memory that has been given back is lent again, and whoever still has the reference of before is told. */
+static void
+memory_is_lent_again(void **state)
+{
+	struct kv_lender l = { 0 };
+	struct kv_borrower b = { 0 };
+	struct kv_reference first = { 0 }, r;
+	struct kv_loan *loan;
+	struct kv_err e = { 0 };
+	const void *seen;
+	void *room;
+
+	(void)state;
+	for (int i = 0; i < 10; i++) {
+		must(kv_lender_take(&l, 5000, &room, &r, &e), &e);
+		memset(room, i, 5000);
+		must(kv_borrow(&b, &r, 5000, &loan, &e), &e);
+		must(kv_loan_map(loan, true, &seen, &e), &e);
+		assert_memory_equal(seen, room, 5000);
+		if (i == 0)
+			first = r;
+		assert_int_equal(r.at, first.at);
+		if (i == 1) {
+			must(kv_borrow(&b, &first, 5000, &loan, &e), &e);
+			assert_int_equal(kv_loan_map(loan, true, &seen, &e), KV_EIO);
+			expect_text(&e, "has been given back by another reader");
+		}
+		kv_borrower_return(&b, NULL);
+	}
+	must(kv_lender_wait(&l, -1, &e), &e);
+	for (int i = 0; i < 200; i++) { /* of another size: the first room is of no use any more */
+		must(kv_lender_take(&l, 9000, &room, &r, &e), &e);
+		must(kv_borrow(&b, &r, 9000, &loan, &e), &e);
+		kv_borrower_return(&b, NULL);
+	}
+	assert_int_equal(l.n_rooms, 1);
+	kv_borrower_fini(&b);
+	kv_lender_fini(&l);
 }
 
 /* ---- files */
@@ -357,6 +400,18 @@ files_are_referred_to(void **state)
 	expect_plain(out);
 }
 
+/* So that it looks like the file that it was. */
+static void
+change_secretly(const char *path, struct kv_buf *b, size_t at)
+{
+	struct stat st;
+
+	assert_int_equal(stat(path, &st), 0);
+	b->data[at] ^= 1;
+	scratch_write(path, b->data, b->n);
+	assert_int_equal(utimensat(AT_FDCWD, path, (const struct timespec[]){ st.st_atim, st.st_mtim }, 0), 0);
+}
+
 static void
 files_that_changed_are_noticed(void **state)
 {
@@ -368,15 +423,18 @@ files_that_changed_are_noticed(void **state)
 	must(write_stream(in, false, &e), &e);
 	stored = references_to(in);
 	b = scratch_read(in);
-	b.data[b.n - 100] ^= 1; /* in the last v */
-	scratch_write(in, b.data, b.n);
+	change_secretly(in, &b, b.n - 100); /* in the last v */
 	assert_int_equal(stream_walk(stored, true, &e), KV_EFORMAT);
 	expect_text(&e, "sequence 0, layer 2, v: the payload in ");
 	expect_text(&e, "was changed");
+	scratch_write(in, b.data, b.n);
+	assert_int_equal(stream_walk(stored, true, &e), KV_EIO);
+	expect_text(&e, "layer 0, k: the payload was left in the file ");
+	expect_text(&e, "it was changed or replaced; put it back");
 	scratch_write(in, b.data, b.n - 200);
 	assert_int_equal(stream_walk(stored, true, &e), KV_EIO);
-	expect_text(&e, "layer 2, v: the payload was left in the file ");
-	expect_text(&e, "too short: it was truncated or replaced");
+	expect_text(&e, "layer 0, k: the payload was left in the file ");
+	expect_text(&e, "it was changed or replaced; put it back");
 	unlink(in);
 	assert_int_equal(stream_walk(stored, true, &e), KV_EIO);
 	expect_text(&e, "layer 0, k: the payload was left in the file ");
@@ -392,6 +450,59 @@ files_that_changed_are_noticed(void **state)
 	kv_buf_fini(&b);
 }
 
+/* Pages of our own memory at [data, data + bytes) that are there; SIZE_MAX: the system does not tell. */
+static size_t
+pages_there(const void *data, size_t bytes)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)data / page, n = 0;
+	int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+	uint64_t entry;
+
+	for (size_t i = 0; i < bytes / page; i++)
+		if (pread(fd, &entry, sizeof entry, (off_t)((first + i) * sizeof entry)) != sizeof entry) {
+			n = SIZE_MAX;
+			break;
+		} else
+			n += entry >> 63;
+	if (fd >= 0)
+		close(fd);
+	return n;
+}
+
+/* Who reads one row of v touches what lies around it and no more, and does not look at the checksum of the rest. */
+static void
+what_is_not_read_is_not_touched(void **state)
+{
+	const char *in = scratch("in.kv"), *stored;
+	char *files[] = { NULL, NULL };
+	struct kv_pipe_options o = { .files = files, .no_output = true, .uses = "v", .partly = "k,v" };
+	const struct kv_tensor *v;
+	struct kv_pipe *p;
+	struct kv_step *s;
+	struct kv_buf b;
+	struct kv_err e = { 0 };
+	size_t n;
+
+	(void)state;
+	large = 1 << 18;
+	must(write_stream(in, false, &e), &e);
+	large = LARGE;
+	files[0] = (char *)(stored = references_to(in));
+	b = scratch_read(in);
+	change_secretly(in, &b, b.n - 1000);
+	assert_int_equal(stream_walk(stored, true, &e), KV_EFORMAT);
+	must(kv_pipe_open(&p, &o, &e), &e);
+	for (int layer = 0; layer < LAYERS; layer++) {
+		must(kv_pipe_next(p, &s, &e), &e);
+		v = kv_step_find(s, "v");
+		assert_true(((const float *)v->data)[700] == 700 + 10000.0f * (float)layer);
+		if ((n = pages_there(v->data, v->bytes)) != SIZE_MAX)
+			assert_in_range(n, 1, v->bytes / 4096 / 4);
+	}
+	must(kv_pipe_finish(p, KV_OK, &e), &e);
+	kv_buf_fini(&b);
+}
+
 /* A stream says that any file is lent memory: it is neither read nor, above all, cut. */
 static void
 files_are_no_memory(void **state)
@@ -399,17 +510,17 @@ files_are_no_memory(void **state)
 	const char *victim = scratch("victim"), *path = scratch("lies.kv"), *out = scratch("none.kv");
 	static const char text[8192] = "precious";
 	struct kv_buf raw = { 0 };
-	struct kv_reference r = { victim, 0, true };
+	struct kv_reference r = { victim, 4096, true, 1, 0, 0 };
 	struct kv_writer *w;
 	struct kv_err e = { 0 };
 	json_t *model = json_pack("{s:i}", "layers", 1), *sequence = json_pack("{s:[i]}", "tokens", 7);
-	json_t *map = json_of("{'tensor':'k','layer':0,'dtype':'u8','shape':[8192],'bytes':8192,'parts':1,"
+	json_t *map = json_of("{'tensor':'k','layer':0,'dtype':'u8','shape':[4096],'bytes':4096,'parts':1,"
 			      "'xxh3':'0123456789abcdef'}");
 
 	(void)state;
 	scratch_write(victim, text, sizeof text);
 	must(kv_pack_encode(&raw, map, &e), &e);
-	must(kv_record_place(&raw, 0, &r, &e), &e);
+	must(kv_record_place(&raw, 0, &r, NULL, &e), &e);
 	must(kv_writer_open(&w, path, NULL, NULL, &e), &e);
 	must(kv_writer_header(w, model, NULL, NULL, &e), &e);
 	must(kv_writer_sequence(w, sequence, &e), &e);
@@ -440,8 +551,10 @@ main(void)
 		cmocka_unit_test(a_reader_that_dies_ends_the_lender),
 		cmocka_unit_test(a_reader_that_does_not_know_ends_the_lender),
 		cmocka_unit_test(there_is_one_reader),
+		cmocka_unit_test(memory_is_lent_again),
 		cmocka_unit_test(files_are_referred_to),
 		cmocka_unit_test(files_that_changed_are_noticed),
+		cmocka_unit_test(what_is_not_read_is_not_touched),
 		cmocka_unit_test(files_are_no_memory),
 	};
 
