@@ -12,6 +12,7 @@ methods() {
 score() {
 	case $1 in
 	shuffled | inverted | combine) kv-score knorm "$2" | kv-score "$1" ;;
+	lookahead) kv-score lookahead "$2:q.response=q.lookahead,k.response=k.lookahead" ;; # any rows behind will do
 	*) kv-score "$1" "$2" ;;
 	esac
 }
