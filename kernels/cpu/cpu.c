@@ -147,6 +147,8 @@ dev_close(struct kvk_dev *dev)
 		return;
 	cpu_team_free(dev->team);
 	cpu_turns_free(dev->turns);
+	for (size_t i = 0; i < CPU_SPARES; i++)
+		free(dev->spare[i].p);
 	free(dev->scratch);
 	free(dev);
 }

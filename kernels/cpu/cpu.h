@@ -21,6 +21,8 @@ enum cpu_error {
 	CPU_EMATH,    /* oneDNN is missing, or refused */
 };
 
+#define CPU_SPARES 8 /* the matrices of a layer */
+
 struct kvk_dev {
 	int threads;
 	enum kvk_precision precision; /* never KVK_PRECISION_AUTO */
@@ -28,6 +30,10 @@ struct kvk_dev {
 	struct cpu_turns *turns; /* see cpu_turns_of() */
 	void *scratch; /* see cpu_scratch() */
 	size_t scratch_bytes;
+	struct {
+		void *p;
+		size_t bytes;
+	} spare[CPU_SPARES]; /* of weights that were closed, for those to come; see cpu_weight_open() */
 	char text[256]; /* the last error */
 };
 
@@ -42,6 +48,8 @@ struct kvk_weight {
 	const float *f32;     /* [rows][cols]: the same as floats, in place or in `owned` (with precision bf16 and for many
 	                         rows rounded to that); NULL while quantised */
 	float *owned;
+	void *memory; /* of owned or fixed */
+	size_t memory_bytes;
 	struct cpu_fixed_right *fixed; /* [rows / 16, rounded up][blocks of a row]: packed for many rows of precision i16 */
 };
 

@@ -27,20 +27,55 @@ expand_rows(void *ctx, size_t from, size_t to, size_t worker)
 	}
 }
 
-/* Memory for n elements, or NULL with the error recorded. */
+/* Moves the spare block that `bytes` fill best, at least by half, into w; false if there is none. */
+static bool
+take_spare(struct kvk_dev *dev, struct kvk_weight *w, size_t bytes)
+{
+	size_t best = CPU_SPARES;
+
+	for (size_t i = 0; i < CPU_SPARES; i++)
+		if (dev->spare[i].bytes >= bytes && dev->spare[i].bytes / 2 <= bytes &&
+		    (best == CPU_SPARES || dev->spare[i].bytes < dev->spare[best].bytes))
+			best = i;
+	if (best == CPU_SPARES)
+		return false;
+	w->memory = dev->spare[best].p;
+	w->memory_bytes = dev->spare[best].bytes;
+	dev->spare[best].p = NULL;
+	dev->spare[best].bytes = 0;
+	return true;
+}
+
+/* Memory for n elements of w, or NULL with the error recorded.  The next layer's matrices take the place of those that
+ * were closed: fresh pages for every layer would cost as much as filling them. */
 static void *
-own(struct kvk_dev *dev, const struct kvk_weight *w, size_t n, size_t size)
+own(struct kvk_dev *dev, struct kvk_weight *w, size_t n, size_t size)
 {
 	size_t bytes;
-	void *p;
 
-	if (__builtin_mul_overflow(n, size, &bytes) || bytes > SIZE_MAX - 64) {
+	if (__builtin_mul_overflow(n, size, &bytes) || bytes > SIZE_MAX - 128) {
 		cpu_fail(dev, CPU_ESHAPE, "a matrix of %zu x %zu is too large", w->rows, w->cols);
 		return NULL;
 	}
-	if ((p = aligned_alloc(64, (bytes + 64) / 64 * 64)) == NULL)
+	bytes = (bytes + 64) / 64 * 64;
+	if (take_spare(dev, w, bytes))
+		return w->memory;
+	if ((w->memory = aligned_alloc(64, bytes)) == NULL)
 		cpu_fail(dev, CPU_EMEM, "out of memory (%zu bytes wanted for a matrix)", bytes);
-	return p;
+	w->memory_bytes = bytes;
+	return w->memory;
+}
+
+static void
+disown(struct kvk_dev *dev, struct kvk_weight *w)
+{
+	for (size_t i = 0; w->memory != NULL && i < CPU_SPARES; i++)
+		if (dev->spare[i].p == NULL) {
+			dev->spare[i].p = w->memory;
+			dev->spare[i].bytes = w->memory_bytes;
+			return;
+		}
+	free(w->memory);
 }
 
 /* Items: rows. */
@@ -160,11 +195,9 @@ cpu_weight_open(struct kvk_dev *dev, struct kvk_weight **out, const void *host, 
 void
 cpu_weight_close(struct kvk_dev *dev, struct kvk_weight *w)
 {
-	(void)dev;
 	if (w == NULL)
 		return;
-	free(w->owned);
-	free(w->fixed);
+	disown(dev, w);
 	free(w);
 }
 
