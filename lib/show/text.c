@@ -54,6 +54,7 @@ say_argument(struct kv_show *s, const json_t *a)
 static void
 say_history(struct kv_show *s, const json_t *history)
 {
+	static const char *const said[] = { "program", "version", "arguments", NULL };
 	size_t i, j;
 	json_t *entry, *arg;
 
@@ -64,6 +65,7 @@ say_history(struct kv_show *s, const json_t *history)
 		kv_say_string(s, string(entry, "version"));
 		json_array_foreach (json_object_get(entry, "arguments"), j, arg)
 			say_argument(s, arg);
+		kv_say_pairs(s, entry, said);
 		kv_say(s, "\n");
 	}
 }
