@@ -9,7 +9,7 @@ setup_file() {
 	[ -n "$KV_LONG_MODEL" ] || skip "the demo's model cannot be fetched"
 	local size
 
-	export KV_MODEL=$KV_LONG_MODEL
+	export KV_MODEL=$KV_LONG_MODEL KV_PRECISION=f32
 	cd "$BATS_FILE_TMPDIR"
 	for size in 13 150 600 2400 6000; do
 		kv-prefill -p "$(head -c "$size" "$report")" --dtype f32 -o "$size.kv"
@@ -18,7 +18,7 @@ setup_file() {
 
 setup() {
 	[ -n "$KV_LONG_MODEL" ] || skip "the demo's model cannot be fetched"
-	export KV_MODEL=$KV_LONG_MODEL
+	export KV_MODEL=$KV_LONG_MODEL KV_PRECISION=f32
 	cd "$BATS_FILE_TMPDIR"
 }
 
@@ -77,13 +77,30 @@ largest_difference() {
 	awk -v d="$d" 'BEGIN { exit !(d <= 1e-3) }'
 }
 
+@test "in block fixed point logits differ by at most 5e-2, and the first 32 greedy tokens are the same" {
+	export KV_PRECISION=i16
+	for size in 13 600 6000; do
+		kv-prefill -p "$(head -c "$size" "$report")" --dtype f32 -o fixed.kv
+		awk -v s="$size" '$1 == "logit" && $2 == s { print $3, $4 }' "$golden" >want
+		logits fixed.kv >got
+		d=$(largest_difference want got)
+		echo "# $size bytes: largest difference $d" >&3
+		awk -v d="$d" 'BEGIN { exit !(d <= 5e-2) }'
+		want=$(awk -v s="$size" '$1 == "greedy" && $2 == s { $1 = $2 = ""; print substr($0, 3) }' "$golden" | tr ' ' ,)
+		got=$(ids answer fixed.kv)
+		[ "$(cut -d, -f1-32 <<<"$got")" = "$(cut -d, -f1-32 <<<"$want")" ]
+	done
+}
+
 @test "1 and 2 threads: the same bytes" {
-	kv-prefill --threads 1 -p "$(head -c 600 "$report")" -o one.kv
-	kv-prefill --threads 2 -p "$(head -c 600 "$report")" -o two.kv
-	cmp one.kv two.kv
-	kv-decode --threads 1 -n 32 --jsonl one.kv >one.json
-	kv-decode --threads 2 -n 32 --jsonl one.kv >two.json
-	cmp one.json two.json
+	for KV_PRECISION in f32 i16; do
+		kv-prefill --threads 1 -p "$(head -c 600 "$report")" -o one.kv
+		kv-prefill --threads 2 -p "$(head -c 600 "$report")" -o two.kv
+		cmp one.kv two.kv
+		kv-decode --threads 1 -n 32 --jsonl one.kv >one.json
+		kv-decode --threads 2 -n 32 --jsonl one.kv >two.json
+		cmp one.json two.json
+	done
 }
 
 @test "the demo" {
