@@ -63,7 +63,7 @@ enum kvk_precision {
 	KVK_PRECISION_F32,  /* the reference */
 	KVK_PRECISION_BF16, /* factors rounded to bf16; on the CPU by f32 products, at their speed */
 	KVK_PRECISION_I16,  /* block fixed point: 32 neighbouring factors of a sum share an f32 scale, each is an integer of 14
-	                       bits; integer sums within a block.  Some 30 times finer than bf16 */
+	                       bits; integer sums within a block.  10 to 30 times finer than bf16 */
 	KVK_PRECISION_AUTO, /* the fastest that the device does well */
 	KVK_N_PRECISIONS
 };
