@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT
+ * What the files of the CUDA backend share.  Contracts of the operations themselves: kernels/backend.h; how kernels are
+ * written: kernels/cuda/launch.h.
+ *
+ * Every operation queues its work on dev->stream and returns; get(), get_as() and wait() are where the host waits.
+ * Host arrays of a call (offsets, positions) are copied before it returns.
+ */
+#ifndef KVK_CUDA_H
+#define KVK_CUDA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+extern "C" {
+#include "kernels/backend.h"
+}
+
+#include "kernels/cuda/launch.h"
+
+enum cuda_error {
+	CUDA_EMEM = 1, /* no memory, on the device or the host */
+	CUDA_ETYPE,    /* an element type this operation does not take */
+	CUDA_ESHAPE,   /* sizes that do not fit each other, or the card's limits */
+	CUDA_ERUN,     /* the run-time library or the card refused */
+	CUDA_EMATH,    /* cuBLAS is missing, or refused */
+};
+
+struct cuda_products; /* cuBLAS, opened by the first product: kernels/cuda/cublas.cu */
+
+struct kvk_dev {
+	int ordinal;
+	cudaDeviceProp prop;
+	enum kvk_precision precision; /* F32 or BF16 */
+	cudaStream_t stream;          /* everything but copies of weights to come */
+	cudaStream_t copies;          /* weights on their way; an event per weight orders them */
+	struct cuda_products *products;
+	void *scratch; /* see cuda_scratch() */
+	size_t scratch_bytes;
+	char text[256]; /* the last error */
+};
+
+/* Record the text and return code. */
+int cuda_fail(struct kvk_dev *dev, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* 0 for cudaSuccess, else CUDA_EMEM or CUDA_ERUN with "WHAT: the library's text".  Also for launches:
+ * return cuda_check(dev, KV_LAUNCH(...), "pool"). */
+int cuda_check(struct kvk_dev *dev, cudaError_t status, const char *what);
+
+/* Device memory of one operation, 256-byte aligned, its contents undefined, valid until the next call of
+ * cuda_scratch(); NULL with the error recorded.  Operations that need several pieces cut them with cuda_take(). */
+void *cuda_scratch(struct kvk_dev *dev, size_t bytes);
+/* The next n elements of `size` bytes of a piece: *at advances to the next multiple of 256 bytes. */
+void *cuda_take(char **at, size_t n, size_t size);
+/* What cuda_take() will use. */
+size_t cuda_room(size_t n, size_t size);
+
+/* Host bytes to the device in queue order; the host bytes may change when the call returns.  For small arrays: offsets,
+ * positions, lengths. */
+int cuda_upload(struct kvk_dev *dev, void *dst, const void *host, size_t bytes);
+
+/* A grid of n items in blocks of `step`; more than the x axis can hold is the caller's loop: at most 2^31 - 1. */
+static inline unsigned
+cuda_blocks(size_t n, size_t step)
+{
+	return (unsigned)((n + step - 1) / step);
+}
+
+static inline bool
+cuda_is_float(enum kvk_type type)
+{
+	return type == KVK_F32 || type == KVK_F16 || type == KVK_BF16;
+}
+
+/* Element i of x as f32, in kernels: T is float, __half or __nv_bfloat16. */
+template <typename T>
+static __device__ inline float
+cuda_load(const T *x, size_t i)
+{
+	return (float)x[i];
+}
+
+template <typename T>
+static __device__ inline void
+cuda_store(T *y, size_t i, float value)
+{
+	y[i] = (T)value;
+}
+
+/* Call WHAT<T>(...) with the C++ type of a float element type; a kernel launcher written as a function template. */
+#define CUDA_TYPED(type, what, ...)                                                                                    \
+	((type) == KVK_F32 ? what<float>(__VA_ARGS__)                                                                  \
+	 : (type) == KVK_F16 ? what<__half>(__VA_ARGS__)                                                               \
+	                     : what<__nv_bfloat16>(__VA_ARGS__))
+
+/* Sum and maximum over a warp: every lane gets the same result, in the same order every time. */
+static __device__ inline float
+cuda_warp_sum(float x)
+{
+	for (int step = 16; step > 0; step /= 2)
+		x += __shfl_xor_sync(KV_FULL, x, step);
+	return x;
+}
+
+static __device__ inline float
+cuda_warp_max(float x)
+{
+	for (int step = 16; step > 0; step /= 2)
+		x = fmaxf(x, __shfl_xor_sync(KV_FULL, x, step));
+	return x;
+}
+
+/* ---- the operations, one file each or one file per kind; the table is in kernels/cuda/cuda.cu */
+int cuda_weight_open(struct kvk_dev *dev, struct kvk_weight **w, const void *host, enum kvk_type type, size_t rows,
+    size_t cols, enum kvk_use use);
+void cuda_weight_close(struct kvk_dev *dev, struct kvk_weight *w);
+int cuda_rows(struct kvk_dev *dev, const struct kvk_weight *w, const int32_t *ids, size_t n, float *y);
+int cuda_linear(struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias, int add,
+    float *y);
+int cuda_rms_norm(struct kvk_dev *dev, const float *x, const float *w, float eps, size_t n, size_t d, float *y);
+int cuda_silu_mul(struct kvk_dev *dev, const float *gate, const float *up, size_t n, float *y);
+int cuda_heads(struct kvk_dev *dev, const float *x, size_t n, size_t H, size_t D, const float *norm, float eps,
+    const struct kvk_rope *rope, size_t pos, void *y, enum kvk_type y_type, const size_t *at);
+int cuda_attention(struct kvk_dev *dev, const float *q, const size_t *q_at, size_t n, size_t Hq,
+    const struct kvk_ragged *cache, float scale, float *y);
+int cuda_scores(struct kvk_dev *dev, const struct kvk_scores *job, float *s);
+int cuda_reduce_heads(struct kvk_dev *dev, const float *x, size_t Hq, size_t Hkv, size_t n, enum kvk_reduce how,
+    float *y);
+int cuda_row_moments(struct kvk_dev *dev, const float *x, size_t H, size_t n, size_t D, double *mean, double *cov);
+int cuda_forms(struct kvk_dev *dev, const struct kvk_forms *job, double *z);
+int cuda_pool(struct kvk_dev *dev, const float *x, size_t H, size_t n, enum kvk_pool kind, size_t width, float *y);
+int cuda_select(struct kvk_dev *dev, const struct kvk_select *job, int32_t *index);
+int cuda_product(struct kvk_dev *dev, const struct kvk_product *job);
+int cuda_linear_rows(struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias,
+    int add, float *y);
+int cuda_linear_back(struct kvk_dev *dev, const struct kvk_weight *w, const float *dy, size_t n, int add, float *dx);
+int cuda_rms_norm_back(struct kvk_dev *dev, const float *x, const float *w, float eps, const float *dy, size_t n,
+    size_t d, int add, float *dx);
+int cuda_silu_mul_back(struct kvk_dev *dev, const float *gate, const float *up, const float *dy, size_t n,
+    float *dgate, float *dup);
+int cuda_heads_back(struct kvk_dev *dev, const struct kvk_heads_back *job, float *dx);
+int cuda_behind(struct kvk_dev *dev, const struct kvk_behind *job, float *y, float *s);
+int cuda_behind_back(struct kvk_dev *dev, const struct kvk_behind *job, const float *dy, const float *ds, float *dq,
+    float *dk, float *dv);
+
+#endif
