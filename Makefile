@@ -1,6 +1,7 @@
 # kvtools: the whole build.  `make help` lists the targets; nothing is guessed.
 #   CC, CFLAGS, CPPFLAGS, LDFLAGS, prefix, DESTDIR belong to you (or your packager); SAN=1 adds ASan and UBSan.
 #   KERNEL_CFLAGS is for kernels/ and lib/checksum.c only: the default uses every instruction of the machine that builds.
+#   CUDA=0 leaves libkvcuda.so out; NVCC, NVCCFLAGS, CUDA_ARCH, CUDA_HOME say how it is built.
 #   -ffp-contract=off everywhere else: budgets and kept sets must be the same integers on every machine.
 
 VERSION := 0.1.0
@@ -29,6 +30,19 @@ TOOL  := $(sort $(wildcard tests/tools/*.c))
 BENCH := $(sort $(wildcard bench/*.c))
 BLIB  := $(sort $(wildcard bench/lib/*.c))
 
+# ---- CUDA: libkvcuda.so by nvcc, and the same files by a host compiler against tests/cuda-shim, for the tests
+NVCC      ?= $(firstword $(if $(CUDA_HOME),$(wildcard $(CUDA_HOME)/bin/nvcc)) $(shell command -v nvcc 2>/dev/null) \
+             $(wildcard /usr/local/cuda/bin/nvcc))
+NVCCFLAGS ?= -O3
+CUDA_ARCH ?= -gencode arch=compute_80,code=sm_80 -gencode 'arch=compute_90,code=[sm_90,compute_90]'
+CUDA_INC  := $(firstword $(foreach d,$(CUDA_HOME)/include $(NVCC:%/bin/nvcc=%/include) /usr/local/cuda/include /usr/include, \
+             $(patsubst %/cuda_runtime.h,%,$(wildcard $d/cuda_runtime.h))))
+CU        := $(sort $(wildcard kernels/cuda/*.cu))
+SHIM      := $(if $(filter 0,$(CUDA))$(if $(CUDA_INC),,none),,$(sort $(wildcard tests/cuda-shim/*.cpp)))
+DEVTEST   := $(sort $(wildcard tests/device/*.c))
+CUDALIB   := $(if $(filter 0,$(CUDA))$(SAN)$(if $(NVCC),,none),,$B/libkvcuda.so)
+SHIMLIB   := $(if $(SHIM),$B/tests/libkvcuda-shim.so)
+
 LIBOBJ  := $(LIB:%=$B/obj/%.o)
 TLIBOBJ := $(TLIB:%=$B/obj/%.o)
 PROGS   := $(BIN:bin/%.c=$B/bin/%)
@@ -36,8 +50,8 @@ TESTS   := $(UNIT:tests/%.c=$B/tests/%)
 TOOLS   := $(TOOL:tests/%.c=$B/tests/%)
 BENCHES := $(BENCH:%.c=$B/%)
 
-.PHONY: all check check-long check-unit check-cli check-includes bench demo install uninstall clean help
-all: $(PROGS)
+.PHONY: all cuda check check-long check-unit check-cli check-cuda check-includes bench demo install uninstall clean help
+all: $(PROGS) cuda
 
 $B/obj/kernels/%.c.o $B/obj/lib/checksum.c.o: ALLFLAGS += $(KERNEL_CFLAGS)
 $B/obj/%.c.o: %.c Makefile
@@ -67,17 +81,48 @@ $B/bench/%: $B/obj/bench/%.c.o $(BLIB:%=$B/obj/%.o) $(SHARE:%=$B/obj/%.o) $B/lib
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(ALLFLAGS) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 
+# Without CUDA nothing is missing but this library: programs open it when they are told to compute on a card.
+cuda: $(CUDALIB)
+	@$(if $(CUDALIB)$(filter 0,$(CUDA))$(SAN),:,echo 'libkvcuda.so is not built: no nvcc in CUDA_HOME, PATH or /usr/local/cuda (NVCC=... names it)')
+
+# A minute of nvcc is not done again for a change of this file.
+CUFLAGS = -std=c++17 -I. -Xcompiler -fPIC$(comma)-fvisibility=hidden$(comma)-Wall$(comma)-Wextra
+$B/cuda/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(NVCC) $(CPPFLAGS) $(NVCCFLAGS) $(CUFLAGS) $(CUDA_ARCH) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+$B/cuda/%.c.o $B/shim/%.c.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(ALLFLAGS) $(SANFLAGS) -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
+$B/libkvcuda.so: $(CU:%=$B/cuda/%.o) $B/cuda/kernels/types.c.o
+	$(NVCC) -shared -Xlinker --exclude-libs$(comma)ALL -o $@ $^
+
+SHIMFLAGS = -std=c++17 -O2 -g -fno-strict-aliasing -fPIC -fvisibility=hidden -Wall -Wextra -DKV_CUDA_SHIM -I. \
+            -Itests/cuda-shim/include -isystem $(CUDA_INC)
+$B/shim/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(CXX) $(CPPFLAGS) $(SHIMFLAGS) $(SANFLAGS) -MMD -MP -c -o $@ -x c++ $<
+$B/shim/%.cpp.o: %.cpp
+	@mkdir -p $(@D)
+	$(CXX) $(CPPFLAGS) $(SHIMFLAGS) $(SANFLAGS) -MMD -MP -c -o $@ $<
+$B/tests/libkvcuda-shim.so: $(CU:%=$B/shim/%.o) $(SHIM:%=$B/shim/%.o) $B/shim/kernels/types.c.o
+	@mkdir -p $(@D)
+	$(CXX) -shared $(SANFLAGS) -pthread -o $@ $^ -ldl
+
 .SECONDARY:
--include $(shell find $B/obj -name '*.d' 2>/dev/null)
+-include $(shell find $B/obj $B/cuda $B/shim -name '*.d' 2>/dev/null)
 
 # ---- tests: `check` needs no network, no GPU, no model; `check-long` fetches the demo's model and original vocabularies
-check: check-includes check-unit check-cli
+check: check-includes check-unit check-cuda check-cli
 check-includes:
 	@tests/check-includes
 	@tests/check-methods
 check-unit: $(TESTS)
 	@tests/run-unit $(TESTS)
-check-cli: $(PROGS) $(TOOLS) $(BENCHES)
+# Every operation of the CUDA backend, on the shim: no card is needed, the CUDA headers are.
+check-cuda: $(SHIMLIB) $(if $(SHIM),$(DEVTEST:tests/%.c=$B/tests/%))
+	@$(if $(SHIM),KV_TEST_BACKEND=$(abspath $(SHIMLIB)) tests/run-unit $(DEVTEST:tests/%.c=$B/tests/%),\
+	    echo 'the CUDA backend is not tested: $(if $(filter 0,$(CUDA)),CUDA=0,no CUDA headers (cuda_runtime.h))')
+check-cli: $(PROGS) $(TOOLS) $(BENCHES) $(SHIMLIB)
 	@KV_BUILD=$(abspath $B) bats tests/cli
 check-long: all $(TOOLS) $(BENCHES)
 	@KV_BUILD=$(abspath $B) tests/run-long
@@ -96,22 +141,27 @@ install: all
 	install -d $(DESTDIR)$(prefix)/bin $(DESTDIR)$(prefix)/share/man/man1 \
 	    $(DESTDIR)$(prefix)/share/man/man5 $(DESTDIR)$(prefix)/share/man/man7
 	install -m 755 $(PROGS) $(DESTDIR)$(prefix)/bin
+	$(if $(CUDALIB),install -d $(DESTDIR)$(prefix)/lib && install -m 755 $(CUDALIB) $(DESTDIR)$(prefix)/lib)
 	install -m 644 man/*.1 $(DESTDIR)$(prefix)/share/man/man1
 	install -m 644 man/*.5 $(DESTDIR)$(prefix)/share/man/man5
 	install -m 644 man/*.7 $(DESTDIR)$(prefix)/share/man/man7
 uninstall:
 	cd $(DESTDIR)$(prefix)/bin && rm -f $(notdir $(PROGS))
+	rm -f $(DESTDIR)$(prefix)/lib/libkvcuda.so
 	cd $(DESTDIR)$(prefix)/share/man && rm -f $(foreach n,1 5 7,$(patsubst man/%,man$n/%,$(wildcard man/*.$n)))
 
 clean:
 	rm -rf build
 
 help:
-	@echo 'make             the programs, in build/bin'
+	@echo 'make             the programs, in build/bin, and libkvcuda.so in build where nvcc is found'
+	@echo 'make cuda        libkvcuda.so alone'
 	@echo 'make demo        install missing Debian packages, fetch a small model, run the whole pipeline'
 	@echo 'make check       all tests (a few minutes; no network, no GPU); with SAN=1 under ASan and UBSan'
+	@echo 'make check-cuda  the CUDA backend alone, on a processor (needs the CUDA headers, no card)'
 	@echo 'make check-long  slow tests: the demo model and original vocabularies are fetched'
 	@echo 'make bench       measure every stage and pipeline (10 minutes); BENCH_QUICK=1: try it out (1 minute)'
 	@echo 'make install     to $$DESTDIR$$prefix (/usr/local); make uninstall takes it away'
 	@echo 'make clean       remove build/'
 	@echo 'Variables: CC CFLAGS CPPFLAGS LDFLAGS KERNEL_CFLAGS prefix DESTDIR B (build folder) SAN'
+	@echo '           CUDA=0 (leave it out) NVCC NVCCFLAGS CUDA_ARCH CUDA_HOME CXX'

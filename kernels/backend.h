@@ -12,6 +12,9 @@
  * - Same input, same bytes, for any number of threads.  A row's result does not depend on how many rows the call has, as
  *   long as the row keeps its place modulo KVK_ROW_TILE (so a prompt's rows are bit-identical with and without rows
  *   behind them, and a prompt may be cut into chunks of a multiple of KVK_ROW_TILE rows).
+ *   Not so for products on CUDA: cuBLAS chooses its kernel by the number of rows, so that a row's last bits may depend on
+ *   it.  A prompt's rows are the same bytes with and without rows behind them nevertheless, because the two are never rows
+ *   of one product (lib/model/prefill.c).
  * - Two devices agree within the bound that an operation states; comparisons and integers agree exactly.
  *
  * Axes: Hq query heads, Hkv KV heads (Hq a multiple of Hkv; query head h reads KV head h / (Hq/Hkv)), T tokens, D head size,
@@ -23,7 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define KVK_ABI      7  /* raised with every change of the table */
+#define KVK_ABI      8  /* raised with every change of the table */
 #define KVK_ROW_TILE 64 /* rows; see Conventions */
 
 /* Element types: of tensors in a stream (the first ones) and of weights in a model file (all but I32). */
@@ -182,6 +185,13 @@ struct kvk_heads_back {
 struct kvk_backend {
 	int abi;          /* KVK_ABI */
 	const char *name; /* "cpu", "cuda" */
+	/* Layers whose weights are worth opening before their turn, because they are copied while another layer is computed: 0
+	 * where weights are used where they lie. */
+	size_t layers_ahead;
+
+	/* What device number `ordinal` is, in one line, without opening it: name, memory, precisions.  Not 0: there is no such
+	 * device, and text says why. */
+	int (*describe)(int ordinal, char *text, size_t bytes);
 
 	/* Open device number `ordinal` (0 first).  threads 0: as many as the machine has.  On failure *dev is NULL and why, a
 	 * buffer of why_bytes, says why. */
@@ -208,6 +218,8 @@ struct kvk_backend {
 	/* As get(), converting n elements on the way: src F32, F16 or BF16 to host of those; round to nearest even. */
 	int (*get_as)(struct kvk_dev *dev, void *host, enum kvk_type host_type, const void *src, enum kvk_type type, size_t n);
 	int (*wait)(struct kvk_dev *dev);
+	/* Bytes of device memory that are free for weights to stay in; 0 where keeping them gains nothing. */
+	size_t (*room)(struct kvk_dev *dev);
 
 	/* A matrix [rows][cols] of any weight type in host memory (usually a mapped file), cols a multiple of the block.  The
 	 * host bytes must outlive the weight.  May return before the copy or expansion is done. */

@@ -18,6 +18,7 @@ static const struct {
 	bool basic;
 	size_t offset;
 } ops[] = {
+	{ "describe", true, offsetof(struct kvk_backend, describe) },
 	{ "open", true, offsetof(struct kvk_backend, open) },
 	{ "close", true, offsetof(struct kvk_backend, close) },
 	{ "error", true, offsetof(struct kvk_backend, error) },
@@ -30,6 +31,7 @@ static const struct {
 	{ "precision", true, offsetof(struct kvk_backend, precision) },
 	{ "get_as", true, offsetof(struct kvk_backend, get_as) },
 	{ "wait", true, offsetof(struct kvk_backend, wait) },
+	{ "room", true, offsetof(struct kvk_backend, room) },
 	{ "weight_open", false, offsetof(struct kvk_backend, weight_open) },
 	{ "weight_close", false, offsetof(struct kvk_backend, weight_close) },
 	{ "rows", false, offsetof(struct kvk_backend, rows) },

@@ -107,6 +107,43 @@ best_precision(void)
 	return cpu_fixed_best() != &cpu_fixed_portable ? KVK_PRECISION_I16 : KVK_PRECISION_F32;
 }
 
+/* What this build uses of the processor. */
+static const char instruction_sets[] = ""
+#ifdef __AVX512F__
+    " avx512"
+#endif
+#ifdef __AVX512VNNI__
+    " avx512-vnni"
+#endif
+#ifdef __AVX2__
+    " avx2"
+#endif
+#ifdef __FMA__
+    " fma"
+#endif
+#ifdef __F16C__
+    " f16c"
+#endif
+#ifdef __ARM_NEON
+    " neon"
+#endif
+    ;
+
+static int
+dev_describe(int ordinal, char *text, size_t bytes)
+{
+	const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+
+	if (ordinal != 0) {
+		snprintf(text, bytes, "there is one CPU device, number 0, not %d", ordinal);
+		return CPU_ESHAPE;
+	}
+	snprintf(text, bytes, "%ld thread%s, precisions f32 bf16 i16 (auto: %s)%s%s", processors,
+	    processors == 1 ? "" : "s", kvk_precisions[best_precision()],
+	    *instruction_sets != '\0' ? ", instruction sets" : "", instruction_sets);
+	return 0;
+}
+
 static int
 dev_open(
     struct kvk_dev **dev, int ordinal, int threads, enum kvk_precision precision, char *why, size_t why_bytes)
@@ -246,9 +283,18 @@ dev_wait(struct kvk_dev *dev)
 	return 0;
 }
 
+static size_t
+dev_room(struct kvk_dev *dev)
+{
+	(void)dev;
+	return 0;
+}
+
 const struct kvk_backend kvk_cpu = {
 	.abi = KVK_ABI,
 	.name = "cpu",
+	.layers_ahead = 0,
+	.describe = dev_describe,
 	.open = dev_open,
 	.close = dev_close,
 	.error = dev_error,
@@ -261,6 +307,7 @@ const struct kvk_backend kvk_cpu = {
 	.get = copy,
 	.get_as = get_as,
 	.wait = dev_wait,
+	.room = dev_room,
 	.weight_open = cpu_weight_open,
 	.weight_close = cpu_weight_close,
 	.rows = cpu_rows,

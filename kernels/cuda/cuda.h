@@ -26,7 +26,11 @@ enum cuda_error {
 };
 
 struct cuda_products; /* cuBLAS, opened by the first product: kernels/cuda/cublas.cu */
+struct cuda_pool;     /* device memory: kernels/cuda/memory.cu */
+struct cuda_staging;  /* pinned host memory: kernels/cuda/staging.cu */
+struct cuda_spares;   /* memory of weights that were closed: kernels/cuda/weight.cu */
 
+/* One thread at a time; it must be the one that opened the device where a process uses several cards. */
 struct kvk_dev {
 	int ordinal;
 	cudaDeviceProp prop;
@@ -34,6 +38,9 @@ struct kvk_dev {
 	cudaStream_t stream;          /* everything but copies of weights to come */
 	cudaStream_t copies;          /* weights on their way; an event per weight orders them */
 	struct cuda_products *products;
+	struct cuda_pool *pool;
+	struct cuda_staging *staging;
+	struct cuda_spares *spares;
 	void *scratch; /* see cuda_scratch() */
 	size_t scratch_bytes;
 	char text[256]; /* the last error */
@@ -57,6 +64,40 @@ size_t cuda_room(size_t n, size_t size);
 /* Host bytes to the device in queue order; the host bytes may change when the call returns.  For small arrays: offsets,
  * positions, lengths. */
 int cuda_upload(struct kvk_dev *dev, void *dst, const void *host, size_t bytes);
+
+/* Device memory in the order of dev->stream: freed memory may be handed out again at once, since whoever gets it queues
+ * behind its last user.  256-byte aligned; NULL when there is no more. */
+void *cuda_alloc(struct kvk_dev *dev, size_t bytes);
+void cuda_free(struct kvk_dev *dev, void *p); /* NULL is fine */
+int cuda_pool_open(struct kvk_dev *dev);
+void cuda_pool_close(struct kvk_dev *dev);
+size_t cuda_pool_room(struct kvk_dev *dev);
+const void *cuda_view(struct kvk_dev *dev, const void *host, size_t bytes);
+void cuda_unview(struct kvk_dev *dev, const void *p);
+
+/* A piece of pinned memory, CUDA_PIECE bytes, that no copy uses any more.  Whoever queued copies from or into it says so
+ * with cuda_piece_queued().  There are several, taken in turn. */
+#define CUDA_PIECE ((size_t)4 << 20)
+struct cuda_piece {
+	char *host;
+	cudaEvent_t done;
+	bool queued;
+};
+struct cuda_piece *cuda_piece_next(struct kvk_dev *dev);
+int cuda_piece_queued(struct kvk_dev *dev, struct cuda_piece *piece, cudaStream_t stream);
+int cuda_piece_wait(struct kvk_dev *dev, struct cuda_piece *piece);
+int cuda_put(struct kvk_dev *dev, void *dst, const void *host, size_t bytes);
+int cuda_get(struct kvk_dev *dev, void *host, const void *src, size_t bytes);
+int cuda_get_as(
+    struct kvk_dev *dev, void *host, enum kvk_type host_type, const void *src, enum kvk_type type, size_t n);
+void cuda_staging_close(struct kvk_dev *dev);
+
+/* y = n elements of x converted, round to nearest even; both are F32, F16 or BF16 device memory. */
+int cuda_convert(
+    struct kvk_dev *dev, void *y, enum kvk_type y_type, const void *x, enum kvk_type x_type, size_t n);
+
+void cuda_products_close(struct kvk_dev *dev);
+void cuda_weights_close(struct kvk_dev *dev);
 
 /* A grid of n items in blocks of `step`; more than the x axis can hold is the caller's loop: at most 2^31 - 1. */
 static inline unsigned

@@ -125,7 +125,7 @@ every_operation(void **state)
 	static const char *const ops =
 	    "weight_open weight_close rows linear rms_norm silu_mul heads attention scores reduce_heads row_moments forms "
 	    "pool select product linear_rows linear_back rms_norm_back silu_mul_back heads_back behind behind_back";
-	const size_t first = offsetof(struct kvk_backend, open);
+	const size_t first = offsetof(struct kvk_backend, describe);
 
 	(void)state;
 	for (size_t at = first; at < sizeof(struct kvk_backend); at += sizeof(void (*)(void))) {
