@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The CUDA backend: its table, opening and describing a card, errors. */
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/weight.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,12 +12,6 @@
 
 /* Operations that are not written yet stay absent from the table: their line there needs no change when they come. */
 #define ABSENT_UNTIL_LINKED(name) extern decltype(name) name __attribute__((weak))
-ABSENT_UNTIL_LINKED(cuda_products_close);
-ABSENT_UNTIL_LINKED(cuda_weights_close);
-ABSENT_UNTIL_LINKED(cuda_weight_open);
-ABSENT_UNTIL_LINKED(cuda_weight_close);
-ABSENT_UNTIL_LINKED(cuda_rows);
-ABSENT_UNTIL_LINKED(cuda_linear);
 ABSENT_UNTIL_LINKED(cuda_rms_norm);
 ABSENT_UNTIL_LINKED(cuda_silu_mul);
 ABSENT_UNTIL_LINKED(cuda_heads);
@@ -27,9 +22,6 @@ ABSENT_UNTIL_LINKED(cuda_row_moments);
 ABSENT_UNTIL_LINKED(cuda_forms);
 ABSENT_UNTIL_LINKED(cuda_pool);
 ABSENT_UNTIL_LINKED(cuda_select);
-ABSENT_UNTIL_LINKED(cuda_product);
-ABSENT_UNTIL_LINKED(cuda_linear_rows);
-ABSENT_UNTIL_LINKED(cuda_linear_back);
 ABSENT_UNTIL_LINKED(cuda_rms_norm_back);
 ABSENT_UNTIL_LINKED(cuda_silu_mul_back);
 ABSENT_UNTIL_LINKED(cuda_heads_back);
@@ -128,10 +120,8 @@ dev_close(struct kvk_dev *dev)
 		cudaStreamSynchronize(dev->stream);
 	if (dev->copies != NULL)
 		cudaStreamSynchronize(dev->copies);
-	if (cuda_products_close != NULL)
-		cuda_products_close(dev);
-	if (cuda_weights_close != NULL)
-		cuda_weights_close(dev);
+	cuda_products_close(dev);
+	cuda_spares_close(dev);
 	cuda_staging_close(dev);
 	cuda_pool_close(dev);
 	if (dev->copies != NULL)

@@ -75,16 +75,21 @@ size_t cuda_pool_room(struct kvk_dev *dev);
 const void *cuda_view(struct kvk_dev *dev, const void *host, size_t bytes);
 void cuda_unview(struct kvk_dev *dev, const void *p);
 
+/* As cuda_alloc(); *used: whether work in dev->stream may still use it, which other streams must wait for. */
+void *cuda_alloc_known(struct kvk_dev *dev, size_t bytes, bool *used);
+
 /* A piece of pinned memory, CUDA_PIECE bytes, that no copy uses any more.  Whoever queued copies from or into it says so
  * with cuda_piece_queued().  There are several, taken in turn. */
 #define CUDA_PIECE ((size_t)4 << 20)
 struct cuda_piece {
 	char *host;
+	void *device; /* as much device memory, once cuda_piece_device() was asked for it */
 	cudaEvent_t done;
 	bool queued;
 };
 struct cuda_piece *cuda_piece_next(struct kvk_dev *dev);
 int cuda_piece_queued(struct kvk_dev *dev, struct cuda_piece *piece, cudaStream_t stream);
+void *cuda_piece_device(struct kvk_dev *dev, struct cuda_piece *piece);
 int cuda_piece_wait(struct kvk_dev *dev, struct cuda_piece *piece);
 int cuda_put(struct kvk_dev *dev, void *dst, const void *host, size_t bytes);
 int cuda_get(struct kvk_dev *dev, void *host, const void *src, size_t bytes);
@@ -96,8 +101,22 @@ void cuda_staging_close(struct kvk_dev *dev);
 int cuda_convert(
     struct kvk_dev *dev, void *y, enum kvk_type y_type, const void *x, enum kvk_type x_type, size_t n);
 
+/* c [m][n] f32 = factor * a [m][k] b [k][n] (+ c, when add).  Element (i, j) of a stands at a[i * a_row + j * a_col], of
+ * which one is 1 and the other the distance of two rows; so b.  m, n, k > 0. */
+struct cuda_gemm {
+	const void *a, *b;
+	size_t a_row, a_col, b_row, b_col;
+	enum kvk_type type; /* of a and b: F32 (sums and factors are f32, no tf32) or BF16 */
+	float *c;
+	size_t c_row, m, n, k;
+	float factor;
+	bool add;
+};
+/* Loads cuBLAS when it is first called. */
+int cuda_gemm(struct kvk_dev *dev, const struct cuda_gemm *g);
+/* Can cuBLAS do it: are strides and sizes such as it takes? */
+bool cuda_gemm_takes(const struct cuda_gemm *g);
 void cuda_products_close(struct kvk_dev *dev);
-void cuda_weights_close(struct kvk_dev *dev);
 
 /* A grid of n items in blocks of `step`; more than the x axis can hold is the caller's loop: at most 2^31 - 1. */
 static inline unsigned

@@ -2,6 +2,7 @@
  * Device memory: what was freed is kept and handed out again, because cudaMalloc takes as long as a kernel and cudaFree
  * waits for the card. */
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/weight.h"
 
 #include <stdlib.h>
 
@@ -83,7 +84,7 @@ take_idle(struct cuda_pool *pool, size_t bytes)
 }
 
 static struct block *
-fresh(struct cuda_pool *pool, size_t bytes)
+fresh(struct kvk_dev *dev, size_t bytes)
 {
 	struct block *b = (struct block *)malloc(sizeof *b);
 
@@ -93,7 +94,8 @@ fresh(struct cuda_pool *pool, size_t bytes)
 	if (cudaMalloc(&b->p, bytes) == cudaSuccess)
 		return b;
 	cudaGetLastError();
-	trim(pool, 0);
+	cuda_spares_release(dev);
+	trim(dev->pool, 0);
 	if (cudaMalloc(&b->p, bytes) == cudaSuccess)
 		return b;
 	cudaGetLastError();
@@ -102,7 +104,7 @@ fresh(struct cuda_pool *pool, size_t bytes)
 }
 
 void *
-cuda_alloc(struct kvk_dev *dev, size_t bytes)
+cuda_alloc_known(struct kvk_dev *dev, size_t bytes, bool *used)
 {
 	struct cuda_pool *pool = dev->pool;
 	struct block *b, **list;
@@ -110,13 +112,23 @@ cuda_alloc(struct kvk_dev *dev, size_t bytes)
 	if (bytes > SIZE_MAX / 2)
 		return NULL;
 	bytes = round_up(bytes > 0 ? bytes : 1);
-	if ((b = take_idle(pool, bytes)) == NULL && (b = fresh(pool, bytes)) == NULL)
+	b = take_idle(pool, bytes);
+	*used = b != NULL;
+	if (b == NULL && (b = fresh(dev, bytes)) == NULL)
 		return NULL;
 	list = bucket(pool, b->p);
 	b->next = *list;
 	*list = b;
 	pool->used_bytes += b->bytes;
 	return b->p;
+}
+
+void *
+cuda_alloc(struct kvk_dev *dev, size_t bytes)
+{
+	bool used;
+
+	return cuda_alloc_known(dev, bytes, &used);
 }
 
 void

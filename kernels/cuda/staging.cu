@@ -35,12 +35,24 @@ open_piece(struct kvk_dev *dev, struct cuda_piece *p)
 	return cuda_fail(dev, CUDA_EMEM, "out of pinned host memory (%zu bytes wanted)", CUDA_PIECE);
 }
 
+void *
+cuda_piece_device(struct kvk_dev *dev, struct cuda_piece *p)
+{
+	if (p->device == NULL && cudaMalloc(&p->device, CUDA_PIECE) != cudaSuccess) {
+		cudaGetLastError();
+		p->device = NULL;
+		cuda_fail(dev, CUDA_EMEM, "out of device memory (%zu bytes wanted)", CUDA_PIECE);
+	}
+	return p->device;
+}
+
 static void
 close_piece(struct cuda_piece *p)
 {
 	if (p->host == NULL)
 		return;
 	cudaFreeHost(p->host);
+	cudaFree(p->device);
 	cudaEventDestroy(p->done);
 }
 

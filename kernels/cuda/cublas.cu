@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT
+ * cuBLAS: opened by the first product, so that programs without one neither need nor load it. */
+#include "kernels/cuda/cuda.h"
+
+#include <cublas_api.h>
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdlib.h>
+
+struct cuda_products {
+	void *library;
+	cublasHandle_t handle;
+	decltype(&cublasCreate_v2) create;
+	decltype(&cublasDestroy_v2) destroy;
+	decltype(&cublasSetStream_v2) set_stream;
+	decltype(&cublasGemmEx) gemm;
+	decltype(&cublasGetStatusString) text;
+};
+
+static const struct {
+	const char *name;
+	size_t offset;
+} symbols[] = {
+	{ "cublasCreate_v2", offsetof(struct cuda_products, create) },
+	{ "cublasDestroy_v2", offsetof(struct cuda_products, destroy) },
+	{ "cublasSetStream_v2", offsetof(struct cuda_products, set_stream) },
+	{ "cublasGemmEx", offsetof(struct cuda_products, gemm) },
+	{ "cublasGetStatusString", offsetof(struct cuda_products, text) },
+};
+
+/* KV_CUBLAS_LIBRARY, or what this version of CUDA, the one before, and a machine to build on have. */
+static void *
+find_library(void)
+{
+	static const char *const names[] = { "libcublas.so.13", "libcublas.so.12", "libcublas.so" };
+	const char *own = getenv("KV_CUBLAS_LIBRARY");
+	void *library = NULL;
+
+	if (own != NULL && *own != '\0')
+		return dlopen(own, RTLD_NOW | RTLD_LOCAL);
+	for (size_t i = 0; library == NULL && i < sizeof names / sizeof *names; i++)
+		library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+	return library;
+}
+
+static int
+find_symbols(struct kvk_dev *dev, struct cuda_products *p)
+{
+	if ((p->library = find_library()) == NULL)
+		return cuda_fail(dev, CUDA_EMATH,
+		    "cuBLAS: %s; install it, or set KV_CUBLAS_LIBRARY to its path, or use --device cpu", dlerror());
+	for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
+		void *f = dlsym(p->library, symbols[i].name);
+
+		if (f == NULL)
+			return cuda_fail(dev, CUDA_EMATH, "cuBLAS lacks %s: a newer one is needed", symbols[i].name);
+		*(void **)((char *)p + symbols[i].offset) = f;
+	}
+	return 0;
+}
+
+static int
+check(struct kvk_dev *dev, const struct cuda_products *p, cublasStatus_t status, const char *what)
+{
+	if (status == CUBLAS_STATUS_SUCCESS)
+		return 0;
+	return cuda_fail(dev, status == CUBLAS_STATUS_ALLOC_FAILED ? CUDA_EMEM : CUDA_EMATH, "cuBLAS: %s: %s", what,
+	    p->text(status));
+}
+
+static int
+open_products(struct kvk_dev *dev)
+{
+	struct cuda_products *p;
+	int rc;
+
+	if (dev->products != NULL)
+		return 0;
+	if ((p = (struct cuda_products *)calloc(1, sizeof *p)) == NULL)
+		return cuda_fail(dev, CUDA_EMEM, "out of memory");
+	dev->products = p;
+	if ((rc = find_symbols(dev, p)) == 0 && (rc = check(dev, p, p->create(&p->handle), "opening")) == 0)
+		rc = check(dev, p, p->set_stream(p->handle, dev->stream), "queue");
+	if (rc != 0)
+		cuda_products_close(dev);
+	return rc;
+}
+
+void
+cuda_products_close(struct kvk_dev *dev)
+{
+	struct cuda_products *p = dev->products;
+
+	if (p == NULL)
+		return;
+	if (p->handle != NULL)
+		p->destroy(p->handle);
+	if (p->library != NULL)
+		dlclose(p->library);
+	free(p);
+	dev->products = NULL;
+}
+
+/* One stride is 1 and the other holds a whole row of the n elements that lie side by side. */
+static bool
+dense(size_t row, size_t col, size_t rows, size_t cols)
+{
+	return (col == 1 && row >= cols && row <= INT_MAX) || (row == 1 && col >= rows && col <= INT_MAX);
+}
+
+bool
+cuda_gemm_takes(const struct cuda_gemm *g)
+{
+	return g->m > 0 && g->n > 0 && g->k > 0 && g->m <= INT_MAX && g->n <= INT_MAX && g->k <= INT_MAX &&
+	    g->c_row >= g->n && g->c_row <= INT_MAX && dense(g->a_row, g->a_col, g->m, g->k) &&
+	    dense(g->b_row, g->b_col, g->k, g->n);
+}
+
+/* cuBLAS counts by columns, so that our rows are its columns: it computes c^T = b^T a^T, where a matrix with rows side by
+ * side (col 1) is already turned. */
+int
+cuda_gemm(struct kvk_dev *dev, const struct cuda_gemm *g)
+{
+	const cudaDataType_t type = g->type == KVK_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+	const bool a_plain = g->a_col == 1 && g->a_row >= g->k, b_plain = g->b_col == 1 && g->b_row >= g->n;
+	const float factor = g->factor, before = g->add ? 1 : 0;
+	int rc;
+
+	if (!cuda_gemm_takes(g))
+		return cuda_fail(dev, CUDA_ESHAPE, "a product of %zu x %zu x %zu is too large", g->m, g->n, g->k);
+	if ((rc = open_products(dev)) != 0)
+		return rc;
+	return check(dev, dev->products,
+	    dev->products->gemm(dev->products->handle, b_plain ? CUBLAS_OP_N : CUBLAS_OP_T,
+	        a_plain ? CUBLAS_OP_N : CUBLAS_OP_T, (int)g->n, (int)g->m, (int)g->k, &factor, g->b, type,
+	        (int)(b_plain ? g->b_row : g->b_col), g->a, type, (int)(a_plain ? g->a_row : g->a_col), &before,
+	        g->c, CUDA_R_32F, (int)g->c_row, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+	    "product");
+}
