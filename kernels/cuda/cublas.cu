@@ -7,13 +7,18 @@
 #include <limits.h>
 #include <stdlib.h>
 
+/* The header has an overload of it beside. */
+typedef cublasStatus_t gemm_fn(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void *,
+    const void *, cudaDataType, int, const void *, cudaDataType, int, const void *, void *, cudaDataType, int,
+    cublasComputeType_t, cublasGemmAlgo_t);
+
 struct cuda_products {
 	void *library;
 	cublasHandle_t handle;
 	decltype(&cublasCreate_v2) create;
 	decltype(&cublasDestroy_v2) destroy;
 	decltype(&cublasSetStream_v2) set_stream;
-	decltype(&cublasGemmEx) gemm;
+	gemm_fn *gemm;
 	decltype(&cublasGetStatusString) text;
 };
 
