@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: MIT
+ * What the device says of itself (a card of compute capability 9.0, an H100's limits), and errors.
+ *
+ * KV_SHIM_DEVICES: how many there are (1); 0 answers like a machine without a driver.
+ * KV_SHIM_MEMORY: bytes of memory of each (8G); K, M and G are understood.
+ */
+#include <cuda_runtime.h>
+
+#include <map>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine.h"
+#include "runtime.h"
+
+static thread_local cudaError_t last_error;
+static thread_local int current;
+
+int
+device_count(void)
+{
+	const char *text = getenv("KV_SHIM_DEVICES");
+
+	return text == NULL ? 1 : atoi(text);
+}
+
+int
+device_current(void)
+{
+	return current;
+}
+
+size_t
+device_memory(void)
+{
+	static const char units[] = "KMG";
+	const char *text = getenv("KV_SHIM_MEMORY"), *unit;
+	char *end;
+	size_t bytes;
+
+	if (text == NULL)
+		return (size_t)8 << 30;
+	bytes = strtoull(text, &end, 10);
+	unit = *end == '\0' ? NULL : strchr(units, *end);
+	return unit == NULL ? bytes : bytes << (10 * (unit - units + 1));
+}
+
+cudaError_t
+device_ready(void)
+{
+	return device_count() > 0 ? cudaSuccess : cudaErrorInsufficientDriver;
+}
+
+cudaError_t
+failed(cudaError_t status)
+{
+	last_error = status;
+	return status;
+}
+
+cudaError_t
+cudaGetLastError(void)
+{
+	const cudaError_t status = last_error;
+
+	last_error = cudaSuccess;
+	return status;
+}
+
+cudaError_t
+cudaPeekAtLastError(void)
+{
+	return last_error;
+}
+
+static const struct {
+	cudaError_t status;
+	const char *name, *text;
+} errors[] = {
+	{ cudaSuccess, "cudaSuccess", "no error" },
+	{ cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument" },
+	{ cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory" },
+	{ cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument" },
+	{ cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy" },
+	{ cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver",
+	    "CUDA driver version is insufficient for CUDA runtime version" },
+	{ cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected" },
+	{ cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal" },
+	{ cudaErrorDeviceUninitialized, "cudaErrorDeviceUninitialized", "invalid device context" },
+	{ cudaErrorMapBufferObjectFailed, "cudaErrorMapBufferObjectFailed", "mapping of buffer object failed" },
+	{ cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle" },
+	{ cudaErrorNotReady, "cudaErrorNotReady", "device not ready" },
+	{ cudaErrorHostMemoryAlreadyRegistered, "cudaErrorHostMemoryAlreadyRegistered",
+	    "part or all of the requested memory range is already mapped" },
+	{ cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported" },
+};
+
+const char *
+cudaGetErrorString(cudaError_t status)
+{
+	for (const auto &e : errors)
+		if (e.status == status)
+			return e.text;
+	return "unrecognized error code";
+}
+
+const char *
+cudaGetErrorName(cudaError_t status)
+{
+	for (const auto &e : errors)
+		if (e.status == status)
+			return e.name;
+	return "unrecognized error code";
+}
+
+cudaError_t
+cudaGetDeviceCount(int *n)
+{
+	if (device_ready() != cudaSuccess)
+		return failed(device_ready());
+	*n = device_count();
+	return cudaSuccess;
+}
+
+static cudaError_t
+check_device(int device)
+{
+	if (device_ready() != cudaSuccess)
+		return failed(device_ready());
+	return device < 0 || device >= device_count() ? failed(cudaErrorInvalidDevice) : cudaSuccess;
+}
+
+cudaError_t
+cudaSetDevice(int device)
+{
+	const cudaError_t status = check_device(device);
+
+	if (status == cudaSuccess)
+		current = device;
+	return status;
+}
+
+cudaError_t
+cudaInitDevice(int device, unsigned device_flags, unsigned flags)
+{
+	(void)device_flags;
+	(void)flags;
+	return check_device(device);
+}
+
+cudaError_t
+cudaSetDeviceFlags(unsigned flags)
+{
+	(void)flags;
+	return check_device(current);
+}
+
+cudaError_t
+cudaGetDevice(int *device)
+{
+	if (device_ready() != cudaSuccess)
+		return failed(device_ready());
+	*device = current;
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaDeviceReset(void)
+{
+	return cudaDeviceSynchronize();
+}
+
+cudaError_t
+cudaDriverGetVersion(int *version)
+{
+	*version = device_ready() == cudaSuccess ? CUDART_VERSION : 0;
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaRuntimeGetVersion(int *version)
+{
+	*version = CUDART_VERSION;
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
+{
+	const cudaError_t status = check_device(device);
+
+	if (status != cudaSuccess)
+		return status;
+	memset(p, 0, sizeof(*p));
+	snprintf(p->name, sizeof(p->name), "CUDA on CPU (test shim)");
+	p->uuid.bytes[0] = (char)(device + 1);
+	p->pciBusID = device + 1;
+	p->totalGlobalMem = device_memory();
+	p->sharedMemPerBlock = SHARED_DEFAULT;
+	p->sharedMemPerBlockOptin = SHARED_OPTIN;
+	p->sharedMemPerMultiprocessor = SHARED_OPTIN + SHARED_OWN;
+	p->reservedSharedMemPerBlock = SHARED_OWN;
+	p->regsPerBlock = p->regsPerMultiprocessor = 65536;
+	p->warpSize = LANES;
+	p->maxThreadsPerBlock = p->maxThreadsDim[0] = p->maxThreadsDim[1] = MAX_THREADS;
+	p->maxThreadsDim[2] = 64;
+	p->maxGridSize[0] = 2147483647;
+	p->maxGridSize[1] = p->maxGridSize[2] = 65535;
+	p->memPitch = 2147483647;
+	p->totalConstMem = 65536;
+	p->textureAlignment = 512;
+	p->major = 9;
+	p->minor = 0;
+	p->multiProcessorCount = 132;
+	p->maxThreadsPerMultiProcessor = 2048;
+	p->maxBlocksPerMultiProcessor = 32;
+	p->l2CacheSize = 50 << 20;
+	p->memoryBusWidth = 5120;
+	p->asyncEngineCount = 3;
+	p->canMapHostMemory = p->concurrentKernels = p->unifiedAddressing = p->streamPrioritiesSupported = 1;
+	p->hostRegisterSupported = p->memoryPoolsSupported = 1;
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
+{
+	struct cudaDeviceProp p;
+	const cudaError_t status = cudaGetDeviceProperties(&p, device);
+	const struct {
+		enum cudaDeviceAttr attribute;
+		int value;
+	} known[] = {
+		{ cudaDevAttrMaxThreadsPerBlock, p.maxThreadsPerBlock },
+		{ cudaDevAttrMaxGridDimX, p.maxGridSize[0] },
+		{ cudaDevAttrMaxGridDimY, p.maxGridSize[1] },
+		{ cudaDevAttrMaxGridDimZ, p.maxGridSize[2] },
+		{ cudaDevAttrMaxSharedMemoryPerBlock, (int)p.sharedMemPerBlock },
+		{ cudaDevAttrMaxSharedMemoryPerBlockOptin, (int)p.sharedMemPerBlockOptin },
+		{ cudaDevAttrMaxSharedMemoryPerMultiprocessor, (int)p.sharedMemPerMultiprocessor },
+		{ cudaDevAttrReservedSharedMemoryPerBlock, (int)p.reservedSharedMemPerBlock },
+		{ cudaDevAttrWarpSize, p.warpSize },
+		{ cudaDevAttrMultiProcessorCount, p.multiProcessorCount },
+		{ cudaDevAttrMaxThreadsPerMultiProcessor, p.maxThreadsPerMultiProcessor },
+		{ cudaDevAttrMaxBlocksPerMultiprocessor, p.maxBlocksPerMultiProcessor },
+		{ cudaDevAttrComputeCapabilityMajor, p.major },
+		{ cudaDevAttrComputeCapabilityMinor, p.minor },
+		{ cudaDevAttrL2CacheSize, p.l2CacheSize },
+		{ cudaDevAttrAsyncEngineCount, p.asyncEngineCount },
+		{ cudaDevAttrUnifiedAddressing, p.unifiedAddressing },
+		{ cudaDevAttrMemoryPoolsSupported, p.memoryPoolsSupported },
+		{ cudaDevAttrHostRegisterSupported, p.hostRegisterSupported },
+		{ cudaDevAttrCanMapHostMemory, p.canMapHostMemory },
+		{ cudaDevAttrIntegrated, 0 },
+		{ cudaDevAttrPageableMemoryAccess, 0 },
+		{ cudaDevAttrComputeMode, 0 },
+	};
+
+	for (const auto &k : known)
+		if (status == cudaSuccess && k.attribute == attribute) {
+			*value = k.value;
+			return cudaSuccess;
+		}
+	return status != cudaSuccess ? status : failed(cudaErrorInvalidValue);
+}
