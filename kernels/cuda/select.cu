@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: MIT
+ * Which entries a head keeps: exact, without sorting, the same as the CPU's.
+ *
+ * An entry's key is its rank and its tie value as a 64-bit integer that orders like the floats do.  A radix search finds
+ * the last key that is kept, some bits a launch: every block counts the digits of its part of a head, and the last block
+ * of the head to finish picks the digit.  It ends early when all keys with the digits known so far are kept.  Two more
+ * launches count what each warp's part keeps, and write it in order.  All sums are of integers: same input, same bytes. */
+#include "kernels/cuda/cuda.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define THREADS 512
+#define WARPS   (THREADS / 32)
+#define DIGIT   11   /* bits; a word of 32 is three digits: 11, 11 and 10 */
+#define BINS    (1 << DIGIT)
+#define CHUNK   2048 /* entries of a block, at least, and a multiple of 32 * WARPS */
+#define CHUNKS  64   /* blocks of a head, at most */
+#define LOWEST  0x007fffffu /* the key word of -inf */
+#define ABOVE   0xffffffffu /* beyond that of +inf, which is 0xff800000 */
+
+/* What is known of a head, on the host first and then on the device. */
+struct progress {
+	uint64_t limit;       /* the last kept key, its digits from `shift` on */
+	uint64_t want;        /* entries still to be kept, of those with just these digits, lowest positions first */
+	size_t first, end;    /* candidates: the positions between sinks and recents */
+	size_t out;           /* where the head's positions go */
+	unsigned shift, done; /* bits not looked at yet; no need to */
+	unsigned finished;    /* blocks of this digit */
+};
+
+struct source {
+	const float *rank, *tie; /* [H][n], tie may be NULL */
+	const uint8_t *protect;  /* [H][T] or NULL */
+	size_t n, T;
+	size_t chunk; /* entries of a block */
+	unsigned chunks;
+};
+
+/* An integer that orders like x; NaN as -inf, -0 as +0. */
+static __device__ inline uint32_t
+ordered(float x)
+{
+	uint32_t u;
+
+	memcpy(&u, &x, sizeof u);
+	if (x != x)
+		u = 0xff800000u;
+	else if (x == 0)
+		u = 0;
+	return u >> 31 ? ~u : u | 0x80000000u;
+}
+
+static __device__ inline uint64_t
+key_of(const struct source *s, size_t g, size_t i)
+{
+	const uint32_t rank = i < s->n ? ordered(s->rank[g * s->n + i]) : LOWEST;
+	uint32_t high = rank, low = LOWEST;
+
+	if (s->tie != NULL && i < s->n)
+		low = ordered(s->tie[g * s->n + i]);
+	if (s->protect != NULL && s->protect[g * s->T + i] != 0) {
+		high = ABOVE;
+		low = rank;
+	}
+	return (uint64_t)high << 32 | low;
+}
+
+/* Of count [BINS], read from the top, the bin in which number `want` (>= 1) falls; the count is cleared.  By the whole
+ * block.  The digit joins p->limit. */
+static __device__ inline void
+pick_digit(unsigned *count, unsigned shift, struct progress *p)
+{
+	KV_SHARED(unsigned, sums, [WARPS]);
+	const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	const unsigned top = BINS - 1 - threadIdx.x * (BINS / THREADS);
+	const uint64_t want = p->want;
+	unsigned own[BINS / THREADS], sum = 0, before;
+
+	for (unsigned i = 0; i < BINS / THREADS; i++)
+		sum += own[i] = atomicExch(&count[top - i], 0u); /* other blocks' sums are not in this one's first cache */
+	before = sum;
+	for (unsigned step = 1; step < 32; step *= 2) {
+		const unsigned left = __shfl_up_sync(KV_FULL, before, step);
+
+		before += lane >= step ? left : 0;
+	}
+	if (lane == 31)
+		sums[warp] = before;
+	__syncthreads();
+	before -= sum;
+	for (unsigned w = 0; w < warp; w++)
+		before += sums[w];
+	for (unsigned i = 0; i < BINS / THREADS; before += own[i], i++)
+		if (before < want && want <= (uint64_t)before + own[i]) {
+			p->limit |= (uint64_t)(top - i) << shift;
+			p->want = want - before;
+			p->shift = shift;
+			p->done = p->want == own[i];
+		}
+}
+
+/* Blocks: chunks of heads.  count [H][BINS]: zeros, before and after. */
+KV_KERNEL(THREADS)
+next_digit(struct source s, struct progress *heads, unsigned *count, unsigned shift, unsigned bits)
+{
+	KV_SHARED(unsigned, mine, [BINS]);
+	KV_SHARED(unsigned, last, [1]);
+	const size_t g = blockIdx.x / s.chunks, from = blockIdx.x % s.chunks * s.chunk;
+	struct progress *p = heads + g;
+	const size_t first = p->first > from ? p->first : from, end = p->end < from + s.chunk ? p->end : from + s.chunk;
+	const uint64_t known = p->limit >> shift >> bits;
+
+	if (p->done) /* the whole block */
+		return;
+	for (unsigned b = threadIdx.x; b < BINS; b += THREADS)
+		mine[b] = 0;
+	__syncthreads();
+	for (size_t i = first + threadIdx.x; i < end; i += THREADS) {
+		const uint64_t key = key_of(&s, g, i) >> shift;
+
+		if (key >> bits == known)
+			atomicAdd(&mine[key & ((1u << bits) - 1)], 1u);
+	}
+	__syncthreads();
+	for (unsigned b = threadIdx.x; b < BINS; b += THREADS)
+		if (mine[b] > 0)
+			atomicAdd(&count[g * BINS + b], mine[b]);
+	__threadfence();
+	__syncthreads();
+	if (threadIdx.x == 0)
+		last[0] = atomicAdd(&p->finished, 1u) == s.chunks - 1;
+	__syncthreads();
+	if (!last[0])
+		return;
+	__threadfence();
+	pick_digit(count + g * BINS, shift, p);
+	if (threadIdx.x == 0)
+		p->finished = 0;
+}
+
+/* Entry i of head g: 2 kept for certain, 1 if among the first p->want of these, 0 not. */
+static __device__ inline int
+standing(const struct source *s, const struct progress *p, size_t g, size_t i)
+{
+	uint64_t key, limit;
+
+	if (i < p->first || i >= p->end)
+		return i < s->T ? 2 : 0;
+	key = key_of(s, g, i) >> p->shift;
+	limit = p->limit >> p->shift;
+	return key > limit ? 2 : key == limit;
+}
+
+/* The part of a head that this warp looks after. */
+struct part {
+	size_t g, from, end; /* end may be beyond T */
+	unsigned number;     /* of chunks * WARPS */
+};
+
+static __device__ inline struct part
+own_part(const struct source *s)
+{
+	const size_t length = s->chunk / WARPS;
+	struct part own;
+
+	own.g = blockIdx.x / s->chunks;
+	own.number = blockIdx.x % s->chunks * WARPS + threadIdx.x / 32;
+	own.from = own.number * length;
+	own.end = own.from + length;
+	return own;
+}
+
+/* kept [H][chunks * WARPS]: how many entries of each part are certain, and how many may be. */
+KV_KERNEL(THREADS)
+count_parts(struct source s, const struct progress *heads, uint2 *kept)
+{
+	const struct part own = own_part(&s);
+	const struct progress p = heads[own.g];
+	unsigned certain = 0, maybe = 0;
+
+	for (size_t i = own.from + threadIdx.x % 32; i < own.end; i += 32) {
+		const int is = standing(&s, &p, own.g, i);
+
+		certain += __popc(__ballot_sync(KV_FULL, is == 2));
+		maybe += __popc(__ballot_sync(KV_FULL, is == 1));
+	}
+	if (threadIdx.x % 32 == 0)
+		kept[own.g * s.chunks * WARPS + own.number] = make_uint2(certain, maybe);
+}
+
+static __device__ inline unsigned
+warp_sum(unsigned x)
+{
+	for (int step = 16; step > 0; step /= 2)
+		x += __shfl_xor_sync(KV_FULL, x, step);
+	return x;
+}
+
+/* The same parts again: each writes behind what those before it keep. */
+KV_KERNEL(THREADS)
+write_parts(struct source s, const struct progress *heads, const uint2 *kept, int32_t *index)
+{
+	const struct part own = own_part(&s);
+	const struct progress p = heads[own.g];
+	const unsigned lane = threadIdx.x % 32, below = (1u << lane) - 1;
+	unsigned certain = 0, maybe = 0;
+
+	kept += own.g * s.chunks * WARPS;
+	for (unsigned i = lane; i < own.number; i += 32) {
+		certain += kept[i].x;
+		maybe += kept[i].y;
+	}
+	certain = warp_sum(certain);
+	maybe = warp_sum(maybe);
+	index += p.out;
+	for (size_t i = own.from + lane; i < own.end; i += 32) {
+		const int is = standing(&s, &p, own.g, i);
+		const unsigned sure = __ballot_sync(KV_FULL, is == 2), equal = __ballot_sync(KV_FULL, is == 1);
+		const unsigned equals = maybe + __popc(equal & below);
+		const size_t at = certain + __popc(sure & below) + (equals < p.want ? equals : p.want);
+
+		if (is == 2 || (is == 1 && equals < p.want))
+			index[at] = (int32_t)i;
+		certain += __popc(sure);
+		maybe += __popc(equal);
+	}
+}
+
+static void
+begin(const struct kvk_select *j, size_t g, struct progress *p)
+{
+	const size_t keep = j->offset[g + 1] - j->offset[g];
+	const size_t recent = j->n_recent < keep ? j->n_recent : keep;
+	const size_t sink = j->n_sink < keep - recent ? j->n_sink : keep - recent;
+
+	memset(p, 0, sizeof *p);
+	p->first = sink;
+	p->end = j->T - recent;
+	p->out = j->offset[g];
+	p->want = keep - recent - sink;
+	p->shift = 64;
+	if (p->want > 0 && p->want < p->end - p->first)
+		return;
+	/* No candidate, or all of them: no key is above the first limit, or below the second. */
+	p->limit = p->want == 0 ? UINT64_MAX : 0;
+	p->shift = 0;
+	p->done = 1;
+}
+
+struct room {
+	struct progress *heads; /* [H] */
+	unsigned *count;        /* [H][BINS] */
+	uint2 *kept;            /* [H][chunks * WARPS] */
+};
+
+/* Scratch memory with every head's beginning; *all: no head needs a search. */
+static int
+prepare(struct kvk_dev *dev, const struct kvk_select *j, unsigned chunks, struct room *r, bool *all)
+{
+	const size_t bytes = cuda_room(j->H, sizeof *r->heads) + cuda_room(j->H * BINS, sizeof *r->count) +
+	    cuda_room(j->H * chunks * WARPS, sizeof *r->kept);
+	struct progress *heads = (struct progress *)malloc(j->H * sizeof *heads);
+	char *at;
+	int rc = CUDA_EMEM;
+
+	*all = true;
+	if (heads == NULL) {
+		cuda_fail(dev, CUDA_EMEM, "select: out of memory for %zu heads", j->H);
+		goto done;
+	}
+	if ((at = (char *)cuda_scratch(dev, bytes)) == NULL)
+		goto done;
+	r->heads = (struct progress *)cuda_take(&at, j->H, sizeof *r->heads);
+	r->count = (unsigned *)cuda_take(&at, j->H * BINS, sizeof *r->count);
+	r->kept = (uint2 *)cuda_take(&at, j->H * chunks * WARPS, sizeof *r->kept);
+	for (size_t g = 0; g < j->H; g++) {
+		begin(j, g, &heads[g]);
+		*all = *all && heads[g].done;
+	}
+	rc = cuda_upload(dev, r->heads, heads, j->H * sizeof *heads);
+	if (rc == 0 && !*all)
+		rc = cuda_check(
+		    dev, cudaMemsetAsync(r->count, 0, j->H * BINS * sizeof *r->count, dev->stream), "select");
+done:
+	free(heads);
+	return rc;
+}
+
+static int
+search(struct kvk_dev *dev, const struct source *s, unsigned blocks, const struct room *r)
+{
+	static const unsigned digits[6][2] = { { 53, 11 }, { 42, 11 }, { 32, 10 }, { 21, 11 }, { 10, 11 }, { 0, 10 } };
+	const int n = s->tie != NULL || s->protect != NULL ? 6 : 3; /* else the lower words are all the same */
+	int rc = 0;
+
+	for (int i = 0; i < n && rc == 0; i++)
+		rc = cuda_check(dev,
+		    KV_LAUNCH(next_digit, blocks, THREADS, 0, dev->stream, *s, r->heads, r->count, digits[i][0],
+		        digits[i][1]),
+		    "select");
+	return rc;
+}
+
+static int
+refuse(struct kvk_dev *dev, const struct kvk_select *j)
+{
+	if (j->T > INT32_MAX)
+		return cuda_fail(
+		    dev, CUDA_ESHAPE, "select: %zu tokens are more than 32-bit positions can count", j->T);
+	for (size_t g = 0; g < j->H; g++)
+		if (j->offset[g + 1] < j->offset[g] || j->offset[g + 1] - j->offset[g] > j->T)
+			return cuda_fail(dev, CUDA_ESHAPE, "select: head %zu has places %zu to %zu for entries of %zu", g,
+			    j->offset[g], j->offset[g + 1], j->T);
+	return 0;
+}
+
+int
+cuda_select(struct kvk_dev *dev, const struct kvk_select *j, int32_t *index)
+{
+	const size_t wide = ((j->T + CHUNKS - 1) / CHUNKS + CHUNK - 1) / CHUNK * CHUNK;
+	const size_t chunk = wide > 0 ? wide : CHUNK;
+	const struct source s = { j->rank, j->tie, j->protect, j->n, j->T, chunk, cuda_blocks(j->T, chunk) };
+	const unsigned blocks = (unsigned)(j->H * s.chunks);
+	struct room r;
+	bool all;
+	int rc;
+
+	if ((rc = refuse(dev, j)) != 0 || blocks == 0)
+		return rc;
+	if ((rc = prepare(dev, j, s.chunks, &r, &all)) == 0 && !all)
+		rc = search(dev, &s, blocks, &r);
+	if (rc == 0)
+		rc = cuda_check(
+		    dev, KV_LAUNCH(count_parts, blocks, THREADS, 0, dev->stream, s, r.heads, r.kept), "select");
+	if (rc == 0)
+		rc = cuda_check(
+		    dev, KV_LAUNCH(write_parts, blocks, THREADS, 0, dev->stream, s, r.heads, r.kept, index), "select");
+	return rc;
+}
