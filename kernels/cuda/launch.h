@@ -23,7 +23,7 @@
 
 #ifdef KV_CUDA_SHIM /* its cuda_runtime.h has the kv_shim_ functions */
 
-#define KV_KERNEL(threads) static void
+#define KV_KERNEL(threads) KV_SHIM_BOUND(threads) static void
 /* type name dims, in the block's shared memory: KV_SHARED(float, tile, [32][33]); KV_SHARED(int, first, ); */
 #define KV_SHARED(type, name, dims)                                                                                    \
 	typedef type name##_shared_t dims;                                                                             \

@@ -3,7 +3,7 @@
  */
 #include "engine.h"
 
-#include <string.h>
+#include <stdio.h>
 
 struct block block;
 struct kv_shim_thread *kv_shim_now;
@@ -125,6 +125,17 @@ prepare_threads(void)
 			}
 }
 
+static struct fiber *
+named_fiber(unsigned thread)
+{
+	struct fiber *f = fiber_take();
+	char name[32];
+
+	snprintf(name, sizeof(name), "CUDA thread %u", thread);
+	__tsan_set_fiber_name(f->tsan, name);
+	return f;
+}
+
 static void
 prepare_block(void)
 {
@@ -136,7 +147,7 @@ prepare_block(void)
 			t->on = NULL;
 		} else {
 			if (t->on == NULL)
-				t->on = fiber_take();
+				t->on = named_fiber(i);
 			fiber_prepare(t->on, worker);
 		}
 		t->at.what = NULL;
@@ -159,7 +170,6 @@ run_grid(const struct kv_shim_job *job)
 	schedule_read(&block.schedule);
 	fiber_is_here(&block.host);
 	prepare_threads();
-	shim_release(&block.start);
 	for (uint64_t i = 0; i < n; i++) {
 		const uint64_t b = schedule_block(&block.schedule, i, n);
 
@@ -168,6 +178,7 @@ run_grid(const struct kv_shim_job *job)
 		kv_shim_grid.index.z = (unsigned)(b / job->grid.x / job->grid.y);
 		prepare_block();
 		shared_open(job->bytes);
+		shim_release(&block.start);
 		resume(&block.host, next_thread(), false);
 		kv_shim_now = NULL;
 		shared_close();

@@ -28,6 +28,37 @@ check_shape(const struct kv_shim_job *j)
 		    g.x, g.y, g.z);
 }
 
+extern "C" const uintptr_t __start___patchable_function_entries[]
+    __attribute__((weak, visibility("hidden"))); /* the linker's names for KV_SHIM_BOUND's section */
+extern "C" const uintptr_t __stop___patchable_function_entries[] __attribute__((weak, visibility("hidden")));
+
+/* Threads that __launch_bounds__ names; MAX_THREADS when the kernel has none. */
+static unsigned
+find_bound(const void *kernel)
+{
+	const uintptr_t k = (uintptr_t)kernel;
+	uintptr_t nearest = 0;
+
+	for (const uintptr_t *p = __start___patchable_function_entries; p < __stop___patchable_function_entries; p++)
+		if (*p < k && *p > nearest)
+			nearest = *p;
+	if (nearest == 0 || k - nearest > MAX_WARPS)
+		return MAX_THREADS;
+	for (const unsigned char *no_op = (const unsigned char *)nearest; (uintptr_t)no_op < k; no_op++)
+		if (*no_op != 0x90)
+			return MAX_THREADS;
+	return (unsigned)(k - nearest) * LANES;
+}
+
+static void
+check_bound(const struct kv_shim_job *j)
+{
+	const unsigned n = j->block.x * j->block.y * j->block.z, bound = find_bound(j->kernel);
+
+	if (n > bound)
+		complain("kernel %s: a block of %u threads, but its launch bounds say %u", j->name, n, bound);
+}
+
 static void
 check_shared(const struct kv_shim_job *j)
 {
@@ -61,6 +92,7 @@ kv_shim_submit(const struct kv_shim_job *job)
 		return failed(device_ready());
 	}
 	check_shape(&j);
+	check_bound(&j);
 	check_shared(&j);
 	return stream_add(j.stream, [j] { run(&j); });
 }
@@ -112,7 +144,7 @@ cudaFuncGetAttributes(struct cudaFuncAttributes *a, const void *kernel)
 	if (device_ready() != cudaSuccess)
 		return failed(device_ready());
 	memset(a, 0, sizeof(*a));
-	a->maxThreadsPerBlock = MAX_THREADS;
+	a->maxThreadsPerBlock = (int)find_bound(kernel);
 	a->numRegs = 32;
 	a->maxDynamicSharedSizeBytes = here == allowed.end() ? (int)SHARED_DEFAULT : (int)here->second;
 	a->binaryVersion = a->ptxVersion = 90;

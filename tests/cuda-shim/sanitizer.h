@@ -16,6 +16,7 @@ SHIM_WEAK void __sanitizer_start_switch_fiber(void **save, const void *bottom, s
 SHIM_WEAK void __sanitizer_finish_switch_fiber(void *saved, const void **old_bottom, size_t *old_bytes);
 SHIM_WEAK void *__tsan_get_current_fiber(void);
 SHIM_WEAK void *__tsan_create_fiber(unsigned flags);
+SHIM_WEAK void __tsan_set_fiber_name(void *fiber, const char *name);
 SHIM_WEAK void __tsan_switch_to_fiber(void *fiber, unsigned flags);
 SHIM_WEAK void __tsan_acquire(void *p);
 SHIM_WEAK void __tsan_release(void *p);
@@ -46,6 +47,18 @@ static inline bool
 shim_has_tsan(void)
 {
 	return __tsan_create_fiber != NULL;
+}
+
+/* memset() that no sanitizer sees, though it replaces the C library's. */
+static inline void
+shim_fill(void *p, unsigned char value, size_t bytes)
+{
+#if defined(__x86_64__)
+	__asm__ volatile("rep stosb" : "+D"(p), "+c"(bytes) : "a"(value) : "memory");
+#else
+	for (volatile unsigned char *to = (volatile unsigned char *)p; bytes > 0; bytes--)
+		*to++ = value;
+#endif
 }
 
 static inline void

@@ -44,6 +44,19 @@ open_room(void)
 	shim_poison(dynamic_room, DYNAMIC_ROOM);
 }
 
+/* Fresh pages, for TSan: what a block does with its memory is no business of the next one. */
+static void
+renew(size_t dynamic_bytes)
+{
+	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+	const size_t n = (used + PAGE - 1) / PAGE * PAGE, m = (dynamic_bytes + PAGE - 1) / PAGE * PAGE;
+
+	if (n > 0)
+		mmap(fixed, n, PROT_READ | PROT_WRITE, flags, -1, 0);
+	if (m > 0)
+		mmap(dynamic_room + DYNAMIC_ROOM - m, m, PROT_READ | PROT_WRITE, flags, -1, 0);
+}
+
 void
 shared_open(size_t dynamic_bytes)
 {
@@ -51,13 +64,15 @@ shared_open(size_t dynamic_bytes)
 
 	if (fixed == NULL)
 		open_room();
+	if (shim_has_tsan())
+		renew(rounded);
 	n_variables = 0;
 	used = wanted = 0;
 	dynamic = dynamic_room + DYNAMIC_ROOM - rounded;
-	memset(dynamic, 0xff, dynamic_bytes);
-	memset(dynamic + dynamic_bytes, MARK, rounded - dynamic_bytes);
+	shim_fill(dynamic, 0xff, dynamic_bytes);
+	shim_fill(dynamic + dynamic_bytes, MARK, rounded - dynamic_bytes);
 	if (rounded < DYNAMIC_ROOM)
-		memset(dynamic - 16, MARK, 16);
+		shim_fill(dynamic - 16, MARK, 16);
 	shim_unpoison(dynamic, dynamic_bytes);
 }
 
@@ -109,8 +124,8 @@ kv_shim_shared(const void *key, size_t bytes, size_t align)
 	v->p = fixed + used;
 	v->bytes = bytes;
 	used += bytes + GAP;
-	memset(v->p, 0xff, bytes);
-	memset(v->p + bytes, MARK, GAP);
+	shim_fill(v->p, 0xff, bytes);
+	shim_fill(v->p + bytes, MARK, GAP);
 	shim_unpoison(v->p, bytes);
 	return v->p;
 }

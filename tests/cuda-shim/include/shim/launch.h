@@ -8,6 +8,10 @@
 #include <tuple>
 #include <type_traits>
 
+/* Launch bounds: as many bytes of no-ops before the kernel as it may have warps, and their place in a section of the
+ * program (launch.cpp reads it).  They are never executed. */
+#define KV_SHIM_BOUND(threads) __attribute__((patchable_function_entry((threads) / 32, (threads) / 32)))
+
 struct kv_shim_job {
 	const char *name;
 	const void *kernel; /* its address: attributes are kept by it */
