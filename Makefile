@@ -108,6 +108,14 @@ $B/tests/libkvcuda-shim.so: $(CU:%=$B/shim/%.o) $(SHIM:%=$B/shim/%.o) $B/shim/ke
 	@mkdir -p $(@D)
 	$(CXX) -shared $(SANFLAGS) -pthread -o $@ $^ -ldl
 
+# What lanes of a warp get (tests/golden/lanes.txt): one program for a card, one for the shim.
+$B/tests/lanes: tests/device/lanes.cu
+	@mkdir -p $(@D) $B/cuda
+	$(NVCC) $(CPPFLAGS) $(NVCCFLAGS) $(CUFLAGS) $(CUDA_ARCH) -MMD -MP -MF $B/cuda/lanes.d -o $@ $<
+$B/tests/lanes-shim: $B/shim/tests/device/lanes.cu.o $(SHIM:%=$B/shim/%.o)
+	@mkdir -p $(@D)
+	$(CXX) $(SANFLAGS) -pthread -o $@ $^ -ldl
+
 .SECONDARY:
 -include $(shell find $B/obj $B/cuda $B/shim -name '*.d' 2>/dev/null)
 
@@ -119,7 +127,8 @@ check-includes:
 check-unit: $(TESTS)
 	@tests/run-unit $(TESTS)
 # Every operation of the CUDA backend, on the shim: no card is needed, the CUDA headers are.
-check-cuda: $(SHIMLIB) $(if $(SHIM),$(DEVTEST:tests/%.c=$B/tests/%))
+check-cuda: $(SHIMLIB) $(if $(SHIM),$(DEVTEST:tests/%.c=$B/tests/%) $B/tests/lanes-shim)
+	@$(if $(SHIM),$B/tests/lanes-shim tests/golden/lanes.txt)
 	@$(if $(SHIM),KV_TEST_BACKEND=$(abspath $(SHIMLIB)) tests/run-unit $(DEVTEST:tests/%.c=$B/tests/%),\
 	    echo 'the CUDA backend is not tested: $(if $(filter 0,$(CUDA)),CUDA=0,no CUDA headers (cuda_runtime.h))')
 check-cli: $(PROGS) $(TOOLS) $(BENCHES) $(SHIMLIB)
