@@ -48,6 +48,8 @@ open_range(void)
 	base = (char *)mmap(NULL, range, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (file < 0 || base == MAP_FAILED || ftruncate(file, (off_t)range) != 0)
 		complain("no range of addresses for device memory");
+	if (is_guarded())
+		report_open(); /* for good: what the host touches */
 }
 
 int
