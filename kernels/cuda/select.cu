@@ -2,9 +2,11 @@
  * Which entries a head keeps: exact, without sorting, the same as the CPU's.
  *
  * An entry's key is its rank and its tie value as a 64-bit integer that orders like the floats do.  A radix search finds
- * the last key that is kept, some bits a launch: every block counts the digits of its part of a head, and the last block
- * of the head to finish picks the digit.  It ends early when all keys with the digits known so far are kept.  Two more
- * launches count what each warp's part keeps, and write it in order.  All sums are of integers: same input, same bytes. */
+ * the last key that is kept, digit by digit, and ends early when all keys with the digits known so far are kept.
+ *
+ * A block takes a short head alone, its keys in registers.  A long one goes to several: every block counts the digits of
+ * its part, and the last of the head's blocks to finish picks the digit, a launch each; two more launches count what each
+ * warp's part keeps, and write it in order.  All sums are of integers: same input, same bytes. */
 #include "kernels/cuda/cuda.h"
 
 #include <stdlib.h>
@@ -16,6 +18,8 @@
 #define BINS    (1 << DIGIT)
 #define CHUNK   2048 /* entries of a block, at least, and a multiple of 32 * WARPS */
 #define CHUNKS  64   /* blocks of a head, at most */
+#define SHORT   (16 * (size_t)THREADS) /* entries of a head that a block takes alone */
+#define HEADS   128  /* of a launch for those */
 #define LOWEST  0x007fffffu /* the key word of -inf */
 #define ABOVE   0xffffffffu /* beyond that of +inf, which is 0xff800000 */
 
@@ -66,8 +70,43 @@ key_of(const struct source *s, size_t g, size_t i)
 	return (uint64_t)high << 32 | low;
 }
 
-/* Of count [BINS], read from the top, the bin in which number `want` (>= 1) falls; the count is cleared.  By the whole
- * block.  The digit joins p->limit. */
+/* The words of a key are 11, 11 and 10 bits each. */
+static __host__ __device__ inline void
+digit_at(int i, unsigned *shift, unsigned *bits)
+{
+	*bits = i % 3 < 2 ? DIGIT : 32 - 2 * DIGIT;
+	*shift = 64 - 32 * (i / 3) - (i % 3 < 2 ? (i % 3 + 1) * DIGIT : 32);
+}
+
+/* Without ties and protection the lower words are all the same. */
+static __host__ __device__ inline int
+digits_of(const struct source *s)
+{
+	return s->tie != NULL || s->protect != NULL ? 6 : 3;
+}
+
+/* A head before the search: it keeps the entries offset[0] .. offset[1] - 1 of the index. */
+static __host__ __device__ inline void
+begin(const size_t *offset, size_t T, size_t n_sink, size_t n_recent, struct progress *p)
+{
+	const size_t keep = offset[1] - offset[0];
+	const size_t recent = n_recent < keep ? n_recent : keep;
+	const size_t sink = n_sink < keep - recent ? n_sink : keep - recent;
+
+	p->first = sink;
+	p->end = T - recent;
+	p->out = offset[0];
+	p->want = keep - recent - sink;
+	p->finished = 0;
+	p->done = p->want == 0 || p->want == p->end - p->first;
+	/* With no candidate wanted, or all of them, no key is above the first limit, or below the second. */
+	p->limit = p->want == 0 ? UINT64_MAX : 0;
+	p->shift = p->done ? 0 : 64;
+}
+
+/* Of count [BINS], read from the top, the bin in which number `want` (>= 1) falls.  The digit joins p->limit.  By the
+ * whole block.  GLOBAL: other blocks have counted too, so that the sums are not in this one's first cache; they become 0. */
+template <bool GLOBAL>
 static __device__ inline void
 pick_digit(unsigned *count, unsigned shift, struct progress *p)
 {
@@ -78,7 +117,7 @@ pick_digit(unsigned *count, unsigned shift, struct progress *p)
 	unsigned own[BINS / THREADS], sum = 0, before;
 
 	for (unsigned i = 0; i < BINS / THREADS; i++)
-		sum += own[i] = atomicExch(&count[top - i], 0u); /* other blocks' sums are not in this one's first cache */
+		sum += own[i] = GLOBAL ? atomicExch(&count[top - i], 0u) : count[top - i];
 	before = sum;
 	for (unsigned step = 1; step < 32; step *= 2) {
 		const unsigned left = __shfl_up_sync(KV_FULL, before, step);
@@ -134,7 +173,7 @@ next_digit(struct source s, struct progress *heads, unsigned *count, unsigned sh
 	if (!last[0])
 		return;
 	__threadfence();
-	pick_digit(count + g * BINS, shift, p);
+	pick_digit<true>(count + g * BINS, shift, p);
 	if (threadIdx.x == 0)
 		p->finished = 0;
 }
@@ -227,26 +266,100 @@ write_parts(struct source s, const struct progress *heads, const uint2 *kept, in
 	}
 }
 
-static void
-begin(const struct kvk_select *j, size_t g, struct progress *p)
-{
-	const size_t keep = j->offset[g + 1] - j->offset[g];
-	const size_t recent = j->n_recent < keep ? j->n_recent : keep;
-	const size_t sink = j->n_sink < keep - recent ? j->n_sink : keep - recent;
+/* ---- a short head: one block, EACH entries to a thread, which follow each other */
 
-	memset(p, 0, sizeof *p);
-	p->first = sink;
-	p->end = j->T - recent;
-	p->out = j->offset[g];
-	p->want = keep - recent - sink;
-	p->shift = 64;
-	if (p->want > 0 && p->want < p->end - p->first)
-		return;
-	/* No candidate, or all of them: no key is above the first limit, or below the second. */
-	p->limit = p->want == 0 ? UINT64_MAX : 0;
-	p->shift = 0;
-	p->done = 1;
+struct offsets {
+	size_t at[HEADS + 1];
+};
+
+/* What the threads before this one have of two numbers, neither of which sums up to 2^16 or more: low and high half. */
+static __device__ inline unsigned
+before_this(unsigned own)
+{
+	KV_SHARED(unsigned, sums, [WARPS]);
+	const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	unsigned sum = own;
+
+	for (unsigned step = 1; step < 32; step *= 2) {
+		const unsigned left = __shfl_up_sync(KV_FULL, sum, step);
+
+		sum += lane >= step ? left : 0;
+	}
+	if (lane == 31)
+		sums[warp] = sum;
+	__syncthreads();
+	sum -= own;
+	for (unsigned w = 0; w < warp; w++)
+		sum += sums[w];
+	return sum;
 }
+
+template <int EACH>
+KV_KERNEL(THREADS)
+select_short(struct source s, struct offsets offsets, size_t first_head, size_t n_sink, size_t n_recent, int32_t *index)
+{
+	KV_SHARED(unsigned, count, [BINS]);
+	KV_SHARED(struct progress, p, [1]);
+	const size_t g = first_head + blockIdx.x, from = threadIdx.x * (size_t)EACH;
+	const int n = digits_of(&s);
+	uint64_t key[EACH];
+	unsigned certain = 0, maybe = 0, own = 0, shift, bits;
+
+	if (threadIdx.x == 0)
+		begin(offsets.at + blockIdx.x, s.T, n_sink, n_recent, p);
+	__syncthreads();
+	for (int k = 0; k < EACH; k++)
+		key[k] = from + k >= p->first && from + k < p->end ? key_of(&s, g, from + k) : 0;
+	for (int i = 0; i < n && !p->done; i++) {
+		digit_at(i, &shift, &bits);
+		for (unsigned b = threadIdx.x; b < BINS; b += THREADS)
+			count[b] = 0;
+		__syncthreads();
+		for (int k = 0; k < EACH; k++)
+			if (key[k] != 0 && key[k] >> shift >> bits == p->limit >> shift >> bits)
+				atomicAdd(&count[key[k] >> shift & ((1u << bits) - 1)], 1u);
+		__syncthreads();
+		pick_digit<false>(count, shift, p);
+		__syncthreads();
+	}
+	for (int k = 0; k < EACH; k++) {
+		const bool sure = key[k] == 0 ? from + k < s.T : key[k] >> p->shift > p->limit >> p->shift;
+
+		certain |= (unsigned)sure << k;
+		maybe |= (unsigned)(key[k] != 0 && key[k] >> p->shift == p->limit >> p->shift) << k;
+	}
+	own = before_this((unsigned)__popc(certain) << 16 | (unsigned)__popc(maybe));
+	for (int k = 0; k < EACH; k++) {
+		const unsigned below = (1u << k) - 1;
+		const unsigned equals = (own & 0xffff) + __popc(maybe & below);
+		const bool last = maybe >> k & 1 && equals < p->want;
+
+		if (certain >> k & 1 || last)
+			index[p->out + (own >> 16) + __popc(certain & below) + (equals < p->want ? equals : p->want)] =
+			    (int32_t)(from + k);
+	}
+}
+
+static int
+select_short_heads(struct kvk_dev *dev, const struct kvk_select *j, const struct source *s, int32_t *index)
+{
+	cudaError_t status = cudaSuccess;
+	struct offsets offsets = {};
+
+	for (size_t first = 0, n; first < j->H && status == cudaSuccess; first += n) {
+		n = j->H - first < HEADS ? j->H - first : HEADS;
+		memcpy(offsets.at, j->offset + first, (n + 1) * sizeof *offsets.at);
+		if (j->T <= 8 * THREADS)
+			status = KV_LAUNCH((select_short<8>), (unsigned)n, THREADS, 0, dev->stream, *s, offsets, first,
+			    j->n_sink, j->n_recent, index);
+		else
+			status = KV_LAUNCH((select_short<16>), (unsigned)n, THREADS, 0, dev->stream, *s, offsets, first,
+			    j->n_sink, j->n_recent, index);
+	}
+	return cuda_check(dev, status, "select");
+}
+
+/* ---- a long one */
 
 struct room {
 	struct progress *heads; /* [H] */
@@ -275,7 +388,7 @@ prepare(struct kvk_dev *dev, const struct kvk_select *j, unsigned chunks, struct
 	r->count = (unsigned *)cuda_take(&at, j->H * BINS, sizeof *r->count);
 	r->kept = (uint2 *)cuda_take(&at, j->H * chunks * WARPS, sizeof *r->kept);
 	for (size_t g = 0; g < j->H; g++) {
-		begin(j, g, &heads[g]);
+		begin(j->offset + g, j->T, j->n_sink, j->n_recent, &heads[g]);
 		*all = *all && heads[g].done;
 	}
 	rc = cuda_upload(dev, r->heads, heads, j->H * sizeof *heads);
@@ -290,15 +403,15 @@ done:
 static int
 search(struct kvk_dev *dev, const struct source *s, unsigned blocks, const struct room *r)
 {
-	static const unsigned digits[6][2] = { { 53, 11 }, { 42, 11 }, { 32, 10 }, { 21, 11 }, { 10, 11 }, { 0, 10 } };
-	const int n = s->tie != NULL || s->protect != NULL ? 6 : 3; /* else the lower words are all the same */
+	unsigned shift, bits;
 	int rc = 0;
 
-	for (int i = 0; i < n && rc == 0; i++)
+	for (int i = 0; i < digits_of(s) && rc == 0; i++) {
+		digit_at(i, &shift, &bits);
 		rc = cuda_check(dev,
-		    KV_LAUNCH(next_digit, blocks, THREADS, 0, dev->stream, *s, r->heads, r->count, digits[i][0],
-		        digits[i][1]),
+		    KV_LAUNCH(next_digit, blocks, THREADS, 0, dev->stream, *s, r->heads, r->count, shift, bits),
 		    "select");
+	}
 	return rc;
 }
 
@@ -328,6 +441,8 @@ cuda_select(struct kvk_dev *dev, const struct kvk_select *j, int32_t *index)
 
 	if ((rc = refuse(dev, j)) != 0 || blocks == 0)
 		return rc;
+	if (j->T <= SHORT)
+		return select_short_heads(dev, j, &s, index);
 	if ((rc = prepare(dev, j, s.chunks, &r, &all)) == 0 && !all)
 		rc = search(dev, &s, blocks, &r);
 	if (rc == 0)

@@ -105,7 +105,7 @@ one_size(struct pair *p, size_t T, size_t n, size_t sink, size_t recent, enum ki
 static void
 sizes(void **state)
 {
-	static const size_t tokens[] = { 1, 2, 27, 32, 33, 64, 97, 129, 256, 1500, 2049, 5000 };
+	static const size_t tokens[] = { 1, 2, 27, 32, 33, 64, 97, 129, 256, 1500, 4097, 8193 };
 	struct pair p;
 
 	(void)state;
