@@ -90,6 +90,8 @@ meet_exit(struct thread *t)
 	struct warp *w = &block.warps[t->warp];
 
 	w->exited |= 1u << t->lane;
+	if (w->waiting == 0)
+		return;
 	for (unsigned l = 0; l < LANES; l++) {
 		const struct thread *o = &block.threads[t->warp * LANES + l];
 

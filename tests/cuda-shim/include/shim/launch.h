@@ -9,8 +9,12 @@
 #include <type_traits>
 
 /* Launch bounds: as many bytes of no-ops before the kernel as it may have warps, and their place in a section of the
- * program (launch.cpp reads it).  They are never executed. */
+ * program (launch.cpp reads it).  They are never executed.  clang takes no number that depends on a template. */
+#if defined(__clang__)
+#define KV_SHIM_BOUND(threads)
+#else
 #define KV_SHIM_BOUND(threads) __attribute__((patchable_function_entry((threads) / 32, (threads) / 32)))
+#endif
 
 struct kv_shim_job {
 	const char *name;
