@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# demo.sh [QUESTION] - the whole pipeline on a real model and a real document: one prefill, then SnapKV at several budgets.
+# demo.sh [QUESTION] - the whole pipeline on a real model and a real document: one prefill, then SnapKV, ChampionKV's budgets
+# on SnapKV's scores, and LookaheadKV at several budgets each.
 #
-# Every stage writes a file here, so that it can be timed alone; in daily use they are one pipe (see README.md).
+# LookaheadKV takes part where there is a module for the model: modules/NAME.lookahead.safetensors beside NAME.Q4_1.gguf, or
+# KV_MODULE. Every stage writes a file here, so that it can be timed alone; in daily use they are one pipe (see README.md).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=${KV_BUILD:-$PWD/build}/bin:$PATH
@@ -29,11 +31,11 @@ field() {
 # answer NAME CACHE: decodes, prints the answer, adds a line to the table
 answer() {
 	timed kv-decode --jsonl -n 48 "$2" >"$work/answer.json"
-	printf '%-11s %s\n' "$1" "$(field response "$work/answer.json")"
+	printf '%-13s %s\n' "$1" "$(field response "$work/answer.json")"
 	bytes=$(field kept_bytes "$work/answer.json")
 	full=${full:-$bytes}
 	awk -v n="$1" -v b="$bytes" -v f="$full" -v t="$budget" -v e="$evict" -v d="$seconds" 'BEGIN {
-		printf "%-11s %12d %8.1f %% %10s %10s %10s\n", n, b, 100 * b / f, t, e, d }' >>"$work/table"
+		printf "%-13s %12d %8.1f %% %10s %10s %10s\n", n, b, 100 * b / f, t, e, d }' >>"$work/table"
 }
 
 {
@@ -47,25 +49,39 @@ if ! kv-prefill --chat -p x -o "$work/try.kv" 2>"$work/try"; then
 	grep -q 'chat template' "$work/try" || { cat "$work/try" >&2; exit 1; }
 	chat=
 fi
+# columns: name, scores, allocator
+printf '%s\n' 'snapkv snapkv uniform' 'champion snapkv champion' >"$work/methods"
+module=${KV_MODULE:-modules/$(basename "$KV_MODEL" .Q4_1.gguf).lookahead.safetensors}
+[ ! -e "$module" ] || echo 'lookahead lookahead uniform' >>"$work/methods"
+
 timed kv-prefill ${chat---chat} -f "$work/prompt" -o "$work/cache.kv"
 prefill=$seconds
-timed kv-score snapkv --only score "$work/cache.kv" -o "$work/score.kv"
-score=$seconds
-kv-show --json --no-stats "$work/score.kv" >"$work/score.json"
+times="prefill $prefill s"
+if [ -e "$module" ]; then
+	timed kv-prefill ${chat---chat} -f "$work/prompt" --lookahead "$module" -o "$work/cache.kv"
+	times="$times, with lookahead tokens $seconds s"
+fi
+for scores in $(cut -d' ' -f2 "$work/methods" | sort -u); do
+	timed kv-score "$scores" --only score "$work/cache.kv" -o "$work/$scores.kv"
+	times="$times, $scores scores $seconds s"
+done
+kv-show --json --no-stats "$work/snapkv.kv" >"$work/score.json"
 
 printf '\nmodel       %s\ndocument    examples/report.txt, %s tokens with the question\nquestion    %s\n\n' \
 	"$(field name "$work/score.json")" "$(field prompt_length "$work/score.json")" "$question"
-printf '%-11s %12s %10s %10s %10s %10s\n' cache 'KV bytes' 'of full' 'budget s' 'evict s' 'decode s' >"$work/table"
+printf '%-13s %12s %10s %10s %10s %10s\n' cache 'KV bytes' 'of full' 'budget s' 'evict s' 'decode s' >"$work/table"
 
 budget=- evict=-
 answer full "$work/cache.kv"
-for b in 512 256 128 64; do
-	timed kv-budget uniform -b "$b" "$work/score.kv" -o "$work/budget.kv"
-	budget=$seconds
-	timed kv-evict "$work/cache.kv" "$work/budget.kv" -o "$work/kept.kv"
-	evict=$seconds
-	answer "snapkv $b" "$work/kept.kv"
-done
+while read -r name scores allocator; do
+	for b in 512 256 128; do
+		timed kv-budget "$allocator" -b "$b" "$work/$scores.kv" -o "$work/budget.kv"
+		budget=$seconds
+		timed kv-evict "$work/cache.kv" "$work/budget.kv" -o "$work/kept.kv"
+		evict=$seconds
+		answer "$name $b" "$work/kept.kv"
+	done
+done <"$work/methods"
 
-printf '\nprefill %s s, snapkv scores %s s, both once for all budgets\n\n' "$prefill" "$score"
+printf '\n%s, once for all budgets\n\n' "$times"
 cat "$work/table"
