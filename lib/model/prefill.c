@@ -12,6 +12,8 @@ struct prefill {
 	struct kv_rows prompt, behind;
 	struct kvk_ragged cache; /* one layer's keys and values of all rows */
 	size_t *start, *len;     /* [Hkv] of cache; owned, one block */
+	struct kv_layer_weights w[2]; /* of layers with an even number and an odd one: those being used and those to come */
+	size_t n_taken;               /* layers whose weights were taken so far */
 	kv_layer_fn fn;
 	void *ctx;
 };
@@ -114,13 +116,25 @@ view_of(const struct prefill *p, size_t layer)
 	};
 }
 
-/* One layer: weights in, rows through, weights out, tensors to the caller. */
+/* The weights of all layers up to this one that are not there yet. */
+static int
+take_weights(struct prefill *p, size_t layer, struct kv_err *e)
+{
+	int rc = KV_OK;
+
+	for (; p->n_taken <= layer && p->n_taken < p->x->m->cfg.L && rc == KV_OK; p->n_taken++)
+		rc = kv_engine_take_layer(p->x, p->n_taken, &p->w[p->n_taken % 2], e);
+	return rc;
+}
+
+/* One layer: weights in, rows through, weights out, tensors to the caller.  A device that works while the host goes on
+ * is given the next layer's weights to copy meanwhile. */
 static int
 run_layer(struct prefill *p, size_t layer, struct kv_err *e)
 {
 	struct kv_layer_view view = view_of(p, layer);
-	struct kv_layer_weights w;
-	int rc = kv_engine_open_layer(p->x, layer, KVK_MANY_ROWS, &w, e);
+	const struct kv_layer_weights *w = &p->w[layer % 2];
+	int rc = take_weights(p, layer, e);
 
 	if (rc < 0)
 		return rc;
@@ -130,10 +144,12 @@ run_layer(struct prefill *p, size_t layer, struct kv_err *e)
 	}
 	for (size_t g = 0; g < p->cache.H; g++)
 		p->len[g] = 0;
-	rc = kv_rows_layer(p->x, &w, layer, &p->prompt, &p->cache, p->len, e);
+	rc = kv_rows_layer(p->x, w, layer, &p->prompt, &p->cache, p->len, e);
 	if (rc == KV_OK)
-		rc = kv_rows_layer(p->x, &w, layer, &p->behind, &p->cache, p->len, e);
-	kv_engine_close_layer(p->x, &w);
+		rc = kv_rows_layer(p->x, w, layer, &p->behind, &p->cache, p->len, e);
+	if (rc == KV_OK && p->x->d->op->layers_ahead > 0)
+		rc = take_weights(p, layer + 1, e);
+	kv_engine_give_layer(p->x, &p->w[layer % 2]);
 	if (rc == KV_OK && (rc = check_last(p->x, &p->prompt, layer, e)) == KV_OK)
 		rc = check_last(p->x, &p->behind, layer, e);
 	return rc == KV_OK && p->fn != NULL ? p->fn(p->ctx, &view, e) : rc;
@@ -165,6 +181,8 @@ kv_prefill(
 	if (logits != NULL)
 		rc = last_logits(&p, logits, e);
 done:
+	kv_engine_give_layer(x, &p.w[0]);
+	kv_engine_give_layer(x, &p.w[1]);
 	free(p.start);
 	return rc;
 }
