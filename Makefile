@@ -97,7 +97,7 @@ $B/libkvcuda.so: $(CU:%=$B/cuda/%.o) $B/cuda/kernels/types.c.o
 	$(NVCC) -shared -Xlinker --exclude-libs$(comma)ALL -o $@ $^
 
 # tests/cuda-shim/README.md: the shim itself is never built with sanitizers.
-SHIMFLAGS = -std=c++17 -march=native -ffp-contract=off -g -fno-strict-aliasing -fPIC -fvisibility=hidden $(WARN) \
+SHIMFLAGS = -std=c++17 -march=native -ffp-contract=off -g -fno-strict-aliasing -fPIC -fvisibility=hidden $(WARN) -Wno-unknown-pragmas \
             -DKV_CUDA_SHIM -I. -Itests/cuda-shim/include -isystem $(CUDA_INC)
 $B/shim/%.cu.o: %.cu
 	@mkdir -p $(@D)

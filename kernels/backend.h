@@ -26,7 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define KVK_ABI      8  /* raised with every change of the table */
+#define KVK_ABI      9  /* raised with every change of the table */
 #define KVK_ROW_TILE 64 /* rows; see Conventions */
 
 /* Element types: of tensors in a stream (the first ones) and of weights in a model file (all but I32). */
