@@ -7,8 +7,9 @@
  *
  * Same input, same bytes, for any number of threads and whatever the engine ran before.
  * Activations or logits that are NaN or infinite are never handed on: KV_EFAIL, with a sentence that begins "layer N,
- * position P" ("embedding, position P", "output layer, position P").  Prefill looks at the embedded rows, and after
- * every layer at the prompt's last row and the last of all, which costs nothing; kv_extend looks at its logits, and
+ * position P" ("embedding, position P", "output layer, position P").  Prefill looks after
+ * every layer at the prompt's last row and the last of all, which costs nothing, and before the first at all embedded rows where
+ * a fault might not reach these (precision i16); kv_extend looks at its logits, and
  * runs the rows a second time to find the layer when one is not finite.
  */
 #ifndef KV_FORWARD_H

@@ -9,6 +9,7 @@
  * them.  In the last layer nothing is computed that only a further layer would read. */
 struct prefill {
 	struct kv_engine *x;
+	const struct kv_prefill_input *in;
 	struct kv_rows prompt, behind;
 	struct kvk_ragged cache; /* one layer's keys and values of all rows */
 	size_t *start, *len;     /* [Hkv] of cache; owned, one block */
@@ -68,12 +69,20 @@ take_memory(struct prefill *p, const struct kv_prefill_input *in, struct kv_err 
 	return KV_OK;
 }
 
+/* Does a value that is not finite reach, as one, the last row of every layer?  Then nobody need look at the embedded rows
+ * before.  Integers cannot hold one. */
+static bool
+faults_spread(const struct prefill *p)
+{
+	return p->x->d->op->precision(p->x->d->dev) != KVK_PRECISION_I16;
+}
+
 static int
 embed(struct prefill *p, const struct kv_rows *rows, const int32_t *tokens, struct kv_err *e)
 {
 	int rc = kv_rows_embed(p->x, rows, tokens, e);
 
-	return rc == KV_OK ? kv_rows_finite(p->x, rows, 0, -1, e) : rc;
+	return rc == KV_OK && !faults_spread(p) ? kv_rows_finite(p->x, rows, 0, -1, e) : rc;
 }
 
 /* A response's tokens, or the learned embeddings. */
@@ -96,6 +105,22 @@ check_last(struct kv_engine *x, const struct kv_rows *rows, size_t layer, struct
 	int rc = rows->n > 0 ? kv_rows_finite(x, rows, rows->n - 1, (long)layer, e) : KV_OK;
 
 	return rc == KV_EFAIL ? kv_rows_finite(x, rows, 0, (long)layer, e) : rc;
+}
+
+/* The first layer's rows are not finite: was it the embedding?  They have moved on, so once more. */
+static void
+blame_embedding(struct prefill *p, struct kv_err *e)
+{
+	struct kv_err first = { 0 };
+	int rc = kv_rows_embed(p->x, &p->prompt, p->in->tokens, &first);
+
+	if (rc == KV_OK)
+		rc = kv_rows_finite(p->x, &p->prompt, 0, -1, &first);
+	if (rc == KV_OK && p->in->lookahead == NULL &&
+	    (rc = kv_rows_embed(p->x, &p->behind, p->in->behind, &first)) == KV_OK)
+		rc = kv_rows_finite(p->x, &p->behind, 0, -1, &first);
+	if (rc == KV_EFAIL)
+		*e = first;
 }
 
 static struct kv_layer_view
@@ -152,6 +177,8 @@ run_layer(struct prefill *p, size_t layer, struct kv_err *e)
 	kv_engine_give_layer(p->x, &p->w[layer % 2]);
 	if (rc == KV_OK && (rc = check_last(p->x, &p->prompt, layer, e)) == KV_OK)
 		rc = check_last(p->x, &p->behind, layer, e);
+	if (rc == KV_EFAIL && layer == 0)
+		blame_embedding(p, e);
 	return rc == KV_OK && p->fn != NULL ? p->fn(p->ctx, &view, e) : rc;
 }
 
@@ -169,7 +196,7 @@ int
 kv_prefill(
     struct kv_engine *x, const struct kv_prefill_input *in, kv_layer_fn fn, void *ctx, float *logits, struct kv_err *e)
 {
-	struct prefill p = { .x = x, .fn = fn, .ctx = ctx };
+	struct prefill p = { .x = x, .in = in, .fn = fn, .ctx = ctx };
 	int rc;
 
 	if ((rc = check_input(&x->m->cfg, in, e)) < 0 || (rc = take_memory(&p, in, e)) < 0 ||
