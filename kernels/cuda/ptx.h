@@ -23,6 +23,13 @@
 #define ptx_copy_async   kv_shim_copy_async
 #define ptx_copy_commit  kv_shim_copy_commit
 #define ptx_copy_wait    kv_shim_copy_wait
+#define ptx_exp2         exp2f
+
+static inline float
+ptx_reciprocal(float x)
+{
+	return 1 / x;
+}
 
 #else
 
@@ -85,6 +92,26 @@ static __device__ inline void
 ptx_copy_commit(void)
 {
 	asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* 2^x, and 1 / x, by one instruction: within 2 units in the last place, results below 2^-126 are 0.  (exp2f() and division
+ * call a function for what is rare, around which registers spill.) */
+static __device__ inline float
+ptx_exp2(float x)
+{
+	float y;
+
+	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
+}
+
+static __device__ inline float
+ptx_reciprocal(float x)
+{
+	float y;
+
+	asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
 }
 
 /* Until at most PENDING committed groups are on their way. */
