@@ -11,12 +11,13 @@
 #	GPU_SIZES     (4096,8192,16384,32768) tokens of prompts
 #	GPU_ENTRIES   (128,1024) that eviction keeps per head
 #	GPU_NAME      of the results, else the card's
+#	GPU_RESULTS   (bench/results) their folder
 #	GPU_WORK      folder for model and caches, with 20 GB to spare; kept (default: a temporary one)
 #	GPU_SMOLLM2   a model file to compare devices by (default models/*.gguf, or none)
 #	GPU_PYTHON    (python3) where torch may be
 #	GPU_BUILT=1   builds nothing: what is in KV_BUILD is run
 #	GPU_TINY=1    tries the script without a card: the shim's library, a model of a few thousand weights
-#	KV_BUILD      build folder
+#	KV_BUILD      build folder; shared libraries that the card's machine lacks may lie in its lib/
 #	KV_CUDA_LIBRARY, KV_DEVICE    another library, another card (default cuda)
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -29,6 +30,7 @@ kept=${entries%%,*} shortest=${sizes%%,*} longest=${sizes##*,}
 python=${GPU_PYTHON:-python3}
 export KV_BUILD=${KV_BUILD:-$PWD/build} KV_DEVICE=${KV_DEVICE:-cuda}
 PATH=$KV_BUILD/bin:$KV_BUILD/bench:$KV_BUILD/tests/tools:$PATH
+[ ! -d "$KV_BUILD/lib" ] || export LD_LIBRARY_PATH=$KV_BUILD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 if [ -n "$tiny" ]; then
 	export KV_CUDA_LIBRARY=$KV_BUILD/tests/libkvcuda-shim.so KV_CUBLAS_LIBRARY=$KV_BUILD/tests/libkvcuda-shim.so
 	shape="--layers 2 --heads 4 --kv-heads 2 --head-dim 16 --embedding 64 --feed-forward 96 --vocabulary 320"
@@ -198,6 +200,7 @@ pipelines() { # TOKENS ROUNDS
 	cat >"$work/spec" <<-END
 	run prefill $from --queries none -o /dev/null
 	run snapkv $from | $share | kv-budget uniform -b $kept --share | $keep
+	run snapkv_inline ${from% --share} | ${share% --share} | kv-budget uniform -b $kept | kv-evict -o /dev/null
 	run champion $from | $share | kv-budget champion -b $kept --share | $keep
 	run adakv $from | $share | kv-budget adakv -b $kept --share | $keep
 	run lookahead $from --queries none --lookahead $work/module | kv-score lookahead --share | kv-budget uniform -b $kept --share | $keep
@@ -206,6 +209,7 @@ pipelines() { # TOKENS ROUNDS
 	run laq_decode kv-decode -m $work/random.gguf --precision $precision -n $answer --ignore-eos --only q.response -o $work/pseudo.kv $work/first.kv > /dev/null
 	run laq_score kv-score laq $work/laq.kv $work/pseudo.kv | kv-budget uniform -b $kept | kv-evict -o /dev/null
 	value overhead_snapkv 100*(snapkv-prefill)/prefill
+	value overhead_snapkv_inline 100*(snapkv_inline-prefill)/prefill
 	value overhead_champion 100*(champion-prefill)/prefill
 	value overhead_adakv 100*(adakv-prefill)/prefill
 	value overhead_lookahead 100*(lookahead-prefill)/prefill
@@ -220,7 +224,7 @@ pipelines() { # TOKENS ROUNDS
 
 # ---- the whole
 
-out=bench/results/${GPU_NAME:-$(card)}
+out=${GPU_RESULTS:-bench/results}/${GPU_NAME:-$(card)}
 smollm2=${GPU_SMOLLM2:-$(ls models/*.gguf 2>/dev/null | head -n 1)}
 {
 	printf 'kvtools, commit %s, %s\n' "$(git describe --always --dirty 2>/dev/null || echo unknown)" "$(date -u +%Y-%m-%d)"

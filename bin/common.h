@@ -79,6 +79,8 @@ int kv_next(struct kv_io *io, struct kv_step **step); /* KV_OK, KV_END, or a fau
 int kv_hold(struct kv_io *io, struct kv_step **steps, size_t *n); /* the same for kv_pipe_hold() */
 /* rc: how the loop ended.  Writes the End record, closes, prints the message; returns the exit status. */
 int kv_finish(struct kv_io *io, int rc);
+/* The unfit of every struct kv_device: a warning. */
+void kv_unfit(const char *why);
 /* Closes it, if it was opened; --verbose says which it was and, when auto took the CPU, why. */
 void kv_close_device(struct kv_device *d);
 

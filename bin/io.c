@@ -30,6 +30,7 @@ kv_start(struct kv_io *io, char *const *files, bool no_output, const char *uses,
 	*io = (struct kv_io){ 0 };
 	kv_device_plan(&io->device, kv_common.device, kv_common.threads);
 	io->device.precision = kv_common.precision;
+	io->device.unfit = kv_unfit;
 	io->entry = kv_history();
 	if (io->entry == NULL) {
 		io->status = kv_no_memory(&io->err, sizeof *io->entry);
@@ -75,6 +76,12 @@ kv_finish(struct kv_io *io, int rc)
 	json_decref(io->entry);
 	kv_close_device(&io->device);
 	return kv_report(rc, &io->err);
+}
+
+void
+kv_unfit(const char *why)
+{
+	kv_warn("%s; the CPU computes instead", why);
 }
 
 void

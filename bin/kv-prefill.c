@@ -477,6 +477,7 @@ main(int argc, char **argv)
 	understand(argc, argv, &r);
 	kv_device_plan(&r.device, kv_common.device, kv_common.threads);
 	r.device.precision = kv_common.precision;
+	r.device.unfit = kv_unfit;
 	rc = work(&r, &e);
 	if (rc == KV_OK)
 		rc = kv_writer_finish(r.writer, &e);

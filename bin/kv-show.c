@@ -11,7 +11,7 @@
 #define WIDTH_MIN 40
 
 static struct {
-	bool json, no_stats, no_header, tokens;
+	bool json, no_stats, no_header, tokens, devices;
 	const char *tensor;
 	size_t layer, head, sequence, width;
 } o = { .layer = KV_SHOW_ALL, .head = KV_SHOW_ALL, .sequence = KV_SHOW_ALL, .width = 100 };
@@ -24,6 +24,7 @@ static const struct kv_opt opts[] = {
 	{ "head", 0, KV_SIZE, &o.head, "H", "this head only, with --tensor or --tokens", 0, 0, NULL },
 	{ "sequence", 's', KV_SIZE, &o.sequence, "N", "this sequence only, 0 is the first", 0, 0, NULL },
 	{ "json", 'j', KV_FLAG, &o.json, NULL, "JSON Lines: one object per record, or per token", 0, 0, NULL },
+	{ "devices", 0, KV_FLAG, &o.devices, NULL, "what --device can name here, and nothing else", 0, 0, NULL },
 	{ "no-stats", 0, KV_FLAG, &o.no_stats, NULL, "do not read payloads: no min, mean, max, no checksums", 0, 0,
 	    NULL },
 	{ "no-header", 0, KV_FLAG, &o.no_header, NULL, "no line of column names above values", 0, 0, NULL },
@@ -278,6 +279,35 @@ show_file(const char *path)
 	return status;
 }
 
+static int
+show_device(void *ctx, const char *name, bool usable, const char *about)
+{
+	struct kv_show *s = ctx;
+
+	if (o.json) {
+		kv_say_json(s, json_pack("{s:s, s:b, s:s}", "device", name, "usable", usable, "about", about));
+		return s->rc;
+	}
+	kv_say_padded(s, name, 8);
+	kv_say(s, "%s", usable ? "" : "not usable: ");
+	kv_say_string(s, about);
+	kv_say(s, "\n");
+	return s->rc;
+}
+
+static int
+show_devices(void)
+{
+	struct kv_show s = { .fd = STDOUT_FILENO, .file = "<stdout>" };
+	int status;
+
+	kv_device_list(show_device, &s);
+	kv_show_flush(&s, 0);
+	status = kv_report(s.rc, &s.err);
+	kv_show_fini(&s);
+	return status;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -288,6 +318,10 @@ main(int argc, char **argv)
 		kv_usage(&tool, "--tensor goes neither with --tokens nor with --json");
 	if (o.head != KV_SHOW_ALL && !o.tensor && !o.tokens)
 		kv_usage(&tool, "--head chooses among the rows of --tensor or --tokens");
+	if (o.devices && (argc > 1 || o.tensor || o.tokens))
+		kv_usage(&tool, "--devices goes with --json alone");
+	if (o.devices)
+		return show_devices();
 	for (int i = 1; i < argc; i++)
 		if (show_file(argv[i]) != KV_EXIT_OK)
 			status = KV_EXIT_FAILED;

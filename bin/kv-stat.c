@@ -121,8 +121,11 @@ static int
 open_all(struct run *r, struct kv_err *e)
 {
 	struct kv_err differ = { 0 };
-	int rc = kv_device_open(&r->device, kv_common.device, kv_common.threads, e);
+	int rc;
 
+	kv_device_plan(&r->device, kv_common.device, kv_common.threads);
+	r->device.unfit = kv_unfit;
+	rc = kv_device_ready(&r->device, "", e);
 	for (size_t i = 0; i < r->n && rc == KV_OK; i++)
 		rc = open_side(&r->side[i], e);
 	if (rc < 0 || r->n == 1)

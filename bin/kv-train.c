@@ -440,6 +440,7 @@ open_model(struct run *r, struct kv_err *e)
 	int rc;
 
 	kv_device_plan(&r->device, kv_common.device, kv_common.threads);
+	r->device.unfit = kv_unfit;
 	if ((rc = kv_model_open(&r->model, kv_common.model, true, e)) < 0 ||
 	    (rc = kv_student_ready(&r->device, e)) < 0 ||
 	    (rc = kv_engine_new(&r->engine, &r->model, &r->device, e)) < 0 || (rc = open_module(r, e)) < 0)

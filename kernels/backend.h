@@ -26,7 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define KVK_ABI      8  /* raised with every change of the table */
+#define KVK_ABI      9  /* raised with every change of the table */
 #define KVK_ROW_TILE 64 /* rows; see Conventions */
 
 /* Element types: of tensors in a stream (the first ones) and of weights in a model file (all but I32). */
@@ -182,15 +182,20 @@ struct kvk_heads_back {
 	size_t pos;
 };
 
+/* What open() returns when the machine has no such device at all, or one that is not for the precision: nothing is wrong
+ * then, and `auto` takes another without a word.  From describe(): there is no device of this number or a higher one. */
+#define KVK_NO_DEVICE 100
+
 struct kvk_backend {
 	int abi;          /* KVK_ABI */
 	const char *name; /* "cpu", "cuda" */
-	/* Layers whose weights are worth opening before their turn, because they are copied while another layer is computed: 0
+	/* 1 where it pays to open a layer's weights before their turn, since they are copied while another layer is computed; 0
 	 * where weights are used where they lie. */
-	size_t layers_ahead;
+	int layers_ahead;
+	size_t chunk_rows; /* rows worth a call while memory for what is wide should stay small; whole tiles */
 
-	/* What device number `ordinal` is, in one line, without opening it: name, memory, precisions.  Not 0: there is no such
-	 * device, and text says why. */
+	/* What device number `ordinal` is, in one line, without opening it: name, memory, precisions.  Not 0: text says why it
+	 * cannot be used. */
 	int (*describe)(int ordinal, char *text, size_t bytes);
 
 	/* Open device number `ordinal` (0 first).  threads 0: as many as the machine has.  On failure *dev is NULL and why, a

@@ -7,10 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "lib/buf.h"
 
 #define CUDA_LIBRARY "libkvcuda.so"
+#define PATH_BYTES   4096
 
 /* The functions of a table by their names in kernels/backend.h; nothing works without the basic ones. */
 static const struct {
@@ -95,8 +97,10 @@ check_ops(const struct kvk_backend *t, const char *needs, struct kv_err *e)
 	return KV_OK;
 }
 
+/* absent, if not NULL: set to whether the machine has no such device. */
 static int
-open_table(struct kv_device *d, const struct kvk_backend *t, int ordinal, unsigned threads, struct kv_err *e)
+open_table(struct kv_device *d, const struct kvk_backend *t, int ordinal, unsigned threads, bool *absent,
+    struct kv_err *e)
 {
 	char why[256] = "no reason given";
 	int rc = kv_device_check_table(t, e);
@@ -105,26 +109,73 @@ open_table(struct kv_device *d, const struct kvk_backend *t, int ordinal, unsign
 		return rc;
 	if (threads > 1024)
 		return kv_fail(e, KV_EARG, "%u threads wanted, at most 1024 are possible", threads);
-	if (t->open(&d->dev, ordinal, (int)threads, d->precision, why, sizeof why) != 0)
+	if ((rc = t->open(&d->dev, ordinal, (int)threads, d->precision, why, sizeof why)) != 0) {
+		if (absent != NULL)
+			*absent = rc == KVK_NO_DEVICE;
 		return kv_fail(e, KV_EDEV, "%s: cannot open device %d: %s", t->name, ordinal, why);
+	}
 	d->op = t;
 	return KV_OK;
 }
 
-static int
-open_cuda(struct kv_device *d, int ordinal, unsigned threads, struct kv_err *e)
+/* The library beside the running program, or "": as built, as installed, or in one folder. */
+static void
+library_beside(char path[PATH_BYTES])
 {
-	void *library = dlopen(CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
-	const struct kvk_backend *t;
-	int rc;
+	static const char *const places[] = { "/../lib/", "/../", "/" };
+	char program[PATH_BYTES];
+	const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+	char *slash;
 
-	if (library == NULL)
+	path[0] = '\0';
+	if (n <= 0)
+		return;
+	program[n] = '\0';
+	if ((slash = strrchr(program, '/')) == NULL)
+		return;
+	*slash = '\0';
+	for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+		if (snprintf(path, PATH_BYTES, "%s%s" CUDA_LIBRARY, program, places[i]) < PATH_BYTES &&
+		    access(path, R_OK) == 0)
+			return;
+		path[0] = '\0';
+	}
+}
+
+/* It stays in memory when it is closed: what it registers with the driver must not go while the process lives.
+ * *absent: there is none. */
+static int
+find_library(void **library, const struct kvk_backend **t, bool *absent, struct kv_err *e)
+{
+	const char *own = getenv("KV_CUDA_LIBRARY");
+	char path[PATH_BYTES];
+	bool named = own != NULL && *own != '\0';
+
+	if (!named) {
+		library_beside(path);
+		own = path[0] != '\0' ? path : CUDA_LIBRARY;
+	}
+	*absent = false;
+	if ((*library = dlopen(own, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)) == NULL) {
+		*absent = !named && own != path;
 		return kv_fail(e, KV_EDEV, "cuda: %s; build it with 'make cuda', or use --device cpu", dlerror());
-	if ((t = dlsym(library, "kvk_cuda")) == NULL)
-		rc = kv_fail(e, KV_EDEV, "cuda: " CUDA_LIBRARY " has no table 'kvk_cuda'");
-	else
-		rc = open_table(d, t, ordinal, threads, e);
-	if (rc == KV_OK)
+	}
+	if ((*t = dlsym(*library, "kvk_cuda")) != NULL)
+		return KV_OK;
+	dlclose(*library);
+	return kv_fail(e, KV_EDEV, "cuda: %.3000s has no table 'kvk_cuda'", own);
+}
+
+static int
+open_cuda(struct kv_device *d, int ordinal, unsigned threads, bool *absent, struct kv_err *e)
+{
+	const struct kvk_backend *t;
+	void *library;
+	int rc = find_library(&library, &t, absent, e);
+
+	if (rc < 0)
+		return rc;
+	if ((rc = open_table(d, t, ordinal, threads, absent, e)) == KV_OK)
 		d->library = library;
 	else
 		dlclose(library);
@@ -156,14 +207,17 @@ static int
 open_auto(struct kv_device *d, unsigned threads, const char *needs, struct kv_err *e)
 {
 	struct kv_err why = { 0 };
+	bool absent = false;
 
-	if (open_cuda(d, 0, threads, &why) == KV_OK) {
+	if (open_cuda(d, 0, threads, &absent, &why) == KV_OK) {
 		if (check_ops(d->op, needs, &why) == KV_OK)
 			return KV_OK;
 		kv_device_close(d);
 	}
 	snprintf(d->fallback, sizeof d->fallback, "%s", why.text);
-	return open_table(d, &kvk_cpu, 0, threads, e);
+	if (!absent && d->unfit != NULL)
+		d->unfit(d->fallback);
+	return open_table(d, &kvk_cpu, 0, threads, NULL, e);
 }
 
 static int
@@ -171,16 +225,54 @@ open_named(struct kv_device *d, const char *needs, struct kv_err *e)
 {
 	const char *name = d->name;
 	unsigned threads = d->threads;
+	bool absent;
 	int ordinal;
 
 	d->fallback[0] = '\0';
 	if (name == NULL || strcmp(name, "auto") == 0)
 		return open_auto(d, threads, needs, e);
 	if (strcmp(name, "cpu") == 0)
-		return open_table(d, &kvk_cpu, 0, threads, e);
+		return open_table(d, &kvk_cpu, 0, threads, NULL, e);
 	if (cuda_ordinal(name, &ordinal) == KV_OK)
-		return open_cuda(d, ordinal, threads, e);
+		return open_cuda(d, ordinal, threads, &absent, e);
 	return kv_fail(e, KV_EARG, "unknown device '%s': expected auto, cpu, cuda or cuda:N", name);
+}
+
+static int
+list_cuda(kv_device_fn *fn, void *ctx)
+{
+	const struct kvk_backend *t;
+	struct kv_err e = { 0 };
+	char name[32], text[256];
+	void *library;
+	bool absent;
+	int rc = find_library(&library, &t, &absent, &e);
+
+	if (rc == KV_OK && (rc = kv_device_check_table(t, &e)) < 0)
+		dlclose(library);
+	if (rc < 0)
+		return fn(ctx, "cuda", false, strncmp(e.text, "cuda: ", 6) == 0 ? e.text + 6 : e.text);
+	for (int i = 0; rc == KV_OK; i++) {
+		const int status = t->describe(i, text, sizeof text);
+
+		if (status == KVK_NO_DEVICE && i > 0)
+			break;
+		snprintf(name, sizeof name, status == KVK_NO_DEVICE ? "cuda" : "cuda:%d", i);
+		if ((rc = fn(ctx, name, status == 0, text)) < 0 || status == KVK_NO_DEVICE)
+			break;
+	}
+	dlclose(library);
+	return rc;
+}
+
+int
+kv_device_list(kv_device_fn *fn, void *ctx)
+{
+	char text[256];
+	const bool usable = kvk_cpu.describe(0, text, sizeof text) == 0;
+	int rc = fn(ctx, "cpu", usable, text);
+
+	return rc < 0 ? rc : list_cuda(fn, ctx);
 }
 
 int
@@ -198,7 +290,9 @@ kv_device_close(struct kv_device *d)
 	d->op->close(d->dev);
 	if (d->library != NULL)
 		dlclose(d->library);
-	*d = (struct kv_device){ .name = d->name, .threads = d->threads, .precision = d->precision };
+	*d = (struct kv_device){
+		.name = d->name, .threads = d->threads, .precision = d->precision, .unfit = d->unfit
+	};
 }
 
 void

@@ -4,6 +4,8 @@
 #ifndef KV_DEVICE_H
 #define KV_DEVICE_H
 
+#include <stdbool.h>
+
 #include "kernels/backend.h"
 #include "lib/err.h"
 
@@ -15,6 +17,9 @@ struct kv_device {
 	unsigned threads;
 	enum kvk_precision precision; /* wanted; 0 is f32.  Set it after kv_device_plan(), before the device opens */
 	char fallback[KV_ERR_TEXT]; /* why auto took the CPU, "" if it did not */
+	/* Told the same at once, when there is a card that should have been fit to use; not when there is none, no driver or
+	 * no library.  NULL: nobody.  Set it after kv_device_plan(). */
+	void (*unfit)(const char *why);
 };
 
 /* Open a device; *d needs no preparation.  name: "auto" (CUDA if there is a usable device, else the CPU), "cpu", "cuda"
@@ -29,6 +34,14 @@ void kv_device_close(struct kv_device *d);
  * Fails: as kv_device_open(), and with KV_EDEV, naming an operation that an open device lacks. */
 void kv_device_plan(struct kv_device *d, const char *name, unsigned threads);
 int kv_device_ready(struct kv_device *d, const char *ops, struct kv_err *e);
+
+/* The CUDA library is the one that KV_CUDA_LIBRARY names; else libkvcuda.so in ../lib, .. or the folder of the running
+ * program; else whichever the dynamic loader finds. */
+
+/* All devices by name, with a line about each: "cpu", and "cuda:0", "cuda:1", ..., or "cuda" with why there is none that can
+ * be used.  fn returns KV_OK, or a fault that ends the list. */
+typedef int kv_device_fn(void *ctx, const char *name, bool usable, const char *text);
+int kv_device_list(kv_device_fn *fn, void *ctx);
 
 /* What opening asks of a table: our interface version, and the calls for opening, memory and errors.  Fails: KV_EDEV,
  * naming what is missing. */

@@ -294,6 +294,7 @@ const struct kvk_backend kvk_cpu = {
 	.abi = KVK_ABI,
 	.name = "cpu",
 	.layers_ahead = 0,
+	.chunk_rows = 8 * KVK_ROW_TILE,
 	.describe = dev_describe,
 	.open = dev_open,
 	.close = dev_close,

@@ -33,7 +33,7 @@ static const struct {
 	{ "cublasGetStatusString", offsetof(struct cuda_products, text) },
 };
 
-/* KV_CUBLAS_LIBRARY, or what this version of CUDA, the one before, and a machine to build on have. */
+/* It stays in memory once it is there: what it registers with the driver must not go.  KV_CUBLAS_LIBRARY, or what this version of CUDA, the one before, and a machine to build on have. */
 static void *
 find_library(void)
 {
@@ -42,9 +42,9 @@ find_library(void)
 	void *library = NULL;
 
 	if (own != NULL && *own != '\0')
-		return dlopen(own, RTLD_NOW | RTLD_LOCAL);
+		return dlopen(own, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 	for (size_t i = 0; library == NULL && i < sizeof names / sizeof *names; i++)
-		library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+		library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 	return library;
 }
 
@@ -114,7 +114,7 @@ dense(size_t row, size_t col, size_t rows, size_t cols)
 }
 
 bool
-cuda_gemm_takes(const struct cuda_gemm *g)
+cuda_gemm_takes(const struct cuda_gemm_job *g)
 {
 	return g->m > 0 && g->n > 0 && g->k > 0 && g->m <= INT_MAX && g->n <= INT_MAX && g->k <= INT_MAX &&
 	    g->c_row >= g->n && g->c_row <= INT_MAX && dense(g->a_row, g->a_col, g->m, g->k) &&
@@ -124,7 +124,7 @@ cuda_gemm_takes(const struct cuda_gemm *g)
 /* cuBLAS counts by columns, so that our rows are its columns: it computes c^T = b^T a^T, where a matrix with rows side by
  * side (col 1) is already turned. */
 int
-cuda_gemm(struct kvk_dev *dev, const struct cuda_gemm *g)
+cuda_gemm(struct kvk_dev *dev, const struct cuda_gemm_job *g)
 {
 	const cudaDataType_t type = g->type == KVK_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 	const bool a_plain = g->a_col == 1 && g->a_row >= g->k, b_plain = g->b_col == 1 && g->b_row >= g->n;

@@ -61,14 +61,18 @@ count_devices(int *n, char *why, size_t why_bytes)
 		return 0;
 	cudaGetLastError();
 	cudaDriverGetVersion(&driver);
-	if (driver == 0)
+	if (driver == 0) {
 		snprintf(why, why_bytes, "there is no NVIDIA driver: install it, or use --device cpu");
-	else if (status == cudaErrorInsufficientDriver)
+		return KVK_NO_DEVICE;
+	}
+	if (status == cudaErrorNoDevice || status == cudaSuccess) {
+		snprintf(why, why_bytes, "the NVIDIA driver finds no card: use --device cpu");
+		return KVK_NO_DEVICE;
+	}
+	if (status == cudaErrorInsufficientDriver)
 		snprintf(why, why_bytes,
 		    "the NVIDIA driver knows CUDA %d.%d, this library needs %d.%d: update the driver, or use --device cpu",
 		    driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
-	else if (status == cudaErrorNoDevice || status == cudaSuccess)
-		snprintf(why, why_bytes, "the NVIDIA driver finds no card: use --device cpu");
 	else
 		snprintf(why, why_bytes, "%s: use --device cpu", cudaGetErrorString(status));
 	return CUDA_ERUN;
@@ -84,7 +88,7 @@ find_device(int ordinal, cudaDeviceProp *prop, char *why, size_t why_bytes)
 	if (ordinal < 0 || ordinal >= n) {
 		snprintf(why, why_bytes, "there %s %d CUDA device%s, numbered from 0, and no number %d",
 		    n == 1 ? "is" : "are", n, n == 1 ? "" : "s", ordinal);
-		return CUDA_ESHAPE;
+		return KVK_NO_DEVICE;
 	}
 	if (cudaGetDeviceProperties(prop, ordinal) != cudaSuccess) {
 		snprintf(why, why_bytes, "%s", cudaGetErrorString(cudaGetLastError()));
@@ -103,9 +107,11 @@ static int
 dev_describe(int ordinal, char *text, size_t bytes)
 {
 	cudaDeviceProp prop;
-	const int rc = find_device(ordinal, &prop, text, bytes);
+	int n, rc;
 
-	if (rc == 0)
+	if (count_devices(&n, text, bytes) != 0)
+		return KVK_NO_DEVICE;
+	if ((rc = find_device(ordinal, &prop, text, bytes)) == 0)
 		snprintf(text, bytes, "%s, %.1f GiB, compute capability %d.%d, precisions f32 bf16 (auto: bf16)",
 		    prop.name, (double)prop.totalGlobalMem / (1 << 30), prop.major, prop.minor);
 	return rc;
@@ -157,7 +163,7 @@ dev_open(struct kvk_dev **dev, int ordinal, int threads, enum kvk_precision prec
 	}
 	if (precision == KVK_PRECISION_I16) {
 		snprintf(why, why_bytes, "precision i16 is the CPU's: use bf16 or f32, or --device cpu");
-		return CUDA_ESHAPE;
+		return KVK_NO_DEVICE;
 	}
 	if ((d = (struct kvk_dev *)calloc(1, sizeof *d)) == NULL) {
 		snprintf(why, why_bytes, "out of memory");
@@ -198,6 +204,7 @@ const struct kvk_backend kvk_cuda = {
 	.abi = KVK_ABI,
 	.name = "cuda",
 	.layers_ahead = 1,
+	.chunk_rows = 32 * KVK_ROW_TILE,
 	.describe = dev_describe,
 	.open = dev_open,
 	.close = dev_close,

@@ -26,7 +26,7 @@ enum cuda_error {
 };
 
 struct cuda_products; /* cuBLAS, opened by the first product: kernels/cuda/cublas.cu */
-struct cuda_pool;     /* device memory: kernels/cuda/memory.cu */
+struct cuda_memory;     /* device memory: kernels/cuda/memory.cu */
 struct cuda_staging;  /* pinned host memory: kernels/cuda/staging.cu */
 struct cuda_spares;   /* memory of weights that were closed: kernels/cuda/weight.cu */
 
@@ -38,7 +38,7 @@ struct kvk_dev {
 	cudaStream_t stream;          /* everything but copies of weights to come */
 	cudaStream_t copies;          /* weights on their way; an event per weight orders them */
 	struct cuda_products *products;
-	struct cuda_pool *pool;
+	struct cuda_memory *pool;
 	struct cuda_staging *staging;
 	struct cuda_spares *spares;
 	void *scratch; /* see cuda_scratch() */
@@ -103,7 +103,7 @@ int cuda_convert(
 
 /* c [m][n] f32 = factor * a [m][k] b [k][n] (+ c, when add).  Element (i, j) of a stands at a[i * a_row + j * a_col], of
  * which one is 1 and the other the distance of two rows; so b.  m, n, k > 0. */
-struct cuda_gemm {
+struct cuda_gemm_job {
 	const void *a, *b;
 	size_t a_row, a_col, b_row, b_col;
 	enum kvk_type type; /* of a and b: F32 (sums and factors are f32, no tf32) or BF16 */
@@ -113,9 +113,9 @@ struct cuda_gemm {
 	bool add;
 };
 /* Loads cuBLAS when it is first called. */
-int cuda_gemm(struct kvk_dev *dev, const struct cuda_gemm *g);
+int cuda_gemm(struct kvk_dev *dev, const struct cuda_gemm_job *g);
 /* Can cuBLAS do it: are strides and sizes such as it takes? */
-bool cuda_gemm_takes(const struct cuda_gemm *g);
+bool cuda_gemm_takes(const struct cuda_gemm_job *g);
 void cuda_products_close(struct kvk_dev *dev);
 
 /* A grid of n items in blocks of `step`; more than the x axis can hold is the caller's loop: at most 2^31 - 1. */

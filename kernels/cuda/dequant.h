@@ -241,11 +241,11 @@ template <>
 __device__ inline void
 cuda_expand_group<KVK_Q6_K>(const uint8_t *x, int g, float *y)
 {
-	const int half = g / 8, p = g % 8 / 2, j0 = 16 * (g % 2);
+	const int side = g / 8, p = g % 8 / 2, j0 = 16 * (g % 2);
 	uint32_t low[4], high[4];
 
-	dequant_take(x + 64 * half + 32 * (p % 2) + j0, 4 * (p / 2), 15, low);
-	dequant_take(x + 128 + 32 * half + j0, 2 * p, 3, high);
+	dequant_take(x + 64 * side + 32 * (p % 2) + j0, 4 * (p / 2), 15, low);
+	dequant_take(x + 128 + 32 * side + j0, 2 * p, 3, high);
 	for (int i = 0; i < 4; i++)
 		low[i] |= high[i] << 4;
 	dequant_centred(low, 32, __fmul_rn(dequant_half(x + 208), (float)(int8_t)x[192 + g]), y);

@@ -83,28 +83,28 @@ head_squares(const float *x, size_t D)
 }
 
 /* One head of a row, by a warp. */
-template <typename T>
+template <typename T, bool NORM>
 static __device__ inline void
 store_head(const struct shape *z, const float *x, const float *norm, float eps, const float *turn, T *y)
 {
 	const unsigned D = (unsigned)z->D, dim = (unsigned)z->dim, half = dim / 2, lane = threadIdx.x % 32;
 	const unsigned step = z->interleaved ? 2 : 1, other = z->interleaved ? 1 : half;
-	const float scale = norm != NULL ? (float)rows_scale(head_squares(x, z->D), z->D, eps) : 1;
+	const float scale = NORM ? (float)rows_scale(head_squares(x, z->D), z->D, eps) : 1;
 
 	for (unsigned i = lane; i < half; i += 32) {
 		const unsigned p = i * step, q = p + other;
 		const float c = turn[i], s = turn[half + i];
-		const float a = norm != NULL ? x[p] * scale * norm[p] : x[p];
-		const float b = norm != NULL ? x[q] * scale * norm[q] : x[q];
+		const float a = NORM ? x[p] * scale * norm[p] : x[p];
+		const float b = NORM ? x[q] * scale * norm[q] : x[q];
 
 		cuda_store(y, i, __fsub_rn(__fmul_rn(a, c), __fmul_rn(b, s)));
 		cuda_store(y, half + i, __fadd_rn(__fmul_rn(b, c), __fmul_rn(a, s)));
 	}
 	for (unsigned d = dim + lane; d < D; d += 32)
-		cuda_store(y, d, norm != NULL ? x[d] * scale * norm[d] : x[d]);
+		cuda_store(y, d, NORM ? x[d] * scale * norm[d] : x[d]);
 }
 
-template <typename T>
+template <typename T, bool NORM>
 KV_KERNEL(THREADS)
 store_heads(struct shape z, const float *x, const float *norm, float eps, const float *inv_freq, struct places places,
     T *y)
@@ -115,7 +115,7 @@ store_heads(struct shape z, const float *x, const float *norm, float eps, const 
 
 	row_turns(&z, inv_freq, row, turn);
 	for (size_t h = from + threadIdx.x / 32; h < end; h += WARPS)
-		store_head<T>(&z, x + (row * z.H + h) * z.D, norm, eps, turn, y + (places.at[h - z.first] + row) * z.D);
+		store_head<T, NORM>(&z, x + (row * z.H + h) * z.D, norm, eps, turn, y + (places.at[h - z.first] + row) * z.D);
 }
 
 /* Heads from z->first on, as many as one launch takes. */
@@ -140,8 +140,12 @@ launch_heads(struct kvk_dev *dev, struct shape *z, const float *x, const float *
 		next_heads(z, PLACES);
 		for (size_t h = z->first; h < z->end; h++)
 			p.at[h - z->first] = at[h];
-		status = KV_LAUNCH((store_heads<T>), (unsigned)(z->n * z->blocks), THREADS, z->dim * sizeof(float),
-		    dev->stream, *z, x, norm, eps, inv_freq, p, (T *)y);
+		if (norm != NULL)
+			status = KV_LAUNCH((store_heads<T, true>), (unsigned)(z->n * z->blocks), THREADS,
+			    z->dim * sizeof(float), dev->stream, *z, x, norm, eps, inv_freq, p, (T *)y);
+		else
+			status = KV_LAUNCH((store_heads<T, false>), (unsigned)(z->n * z->blocks), THREADS,
+			    z->dim * sizeof(float), dev->stream, *z, x, norm, eps, inv_freq, p, (T *)y);
 	}
 	return status;
 }

@@ -16,14 +16,14 @@ struct block {
 	struct block *next; /* of its bucket, or of the idle ones */
 };
 
-struct cuda_pool {
+struct cuda_memory {
 	struct block *used[BUCKETS]; /* by address */
 	struct block *idle;          /* the last freed first */
 	size_t used_bytes, idle_bytes;
 };
 
 static struct block **
-bucket(struct cuda_pool *pool, const void *p)
+bucket(struct cuda_memory *pool, const void *p)
 {
 	return &pool->used[((uintptr_t)p / ALIGN * 0x9e3779b97f4a7c15u) >> 54];
 }
@@ -40,7 +40,7 @@ round_up(size_t bytes)
 }
 
 static void
-drop(struct cuda_pool *pool, struct block **at)
+drop(struct cuda_memory *pool, struct block **at)
 {
 	struct block *b = *at;
 
@@ -52,7 +52,7 @@ drop(struct cuda_pool *pool, struct block **at)
 
 /* The oldest ones go first, until `most` bytes lie idle. */
 static void
-trim(struct cuda_pool *pool, size_t most)
+trim(struct cuda_memory *pool, size_t most)
 {
 	size_t bytes = 0;
 
@@ -67,7 +67,7 @@ trim(struct cuda_pool *pool, size_t most)
 
 /* The idle block that `bytes` fill best, at least by three quarters, or NULL. */
 static struct block *
-take_idle(struct cuda_pool *pool, size_t bytes)
+take_idle(struct cuda_memory *pool, size_t bytes)
 {
 	struct block **best = NULL, *b;
 
@@ -106,7 +106,7 @@ fresh(struct kvk_dev *dev, size_t bytes)
 void *
 cuda_alloc_known(struct kvk_dev *dev, size_t bytes, bool *used)
 {
-	struct cuda_pool *pool = dev->pool;
+	struct cuda_memory *pool = dev->pool;
 	struct block *b, **list;
 
 	if (bytes > SIZE_MAX / 2)
@@ -134,7 +134,7 @@ cuda_alloc(struct kvk_dev *dev, size_t bytes)
 void
 cuda_free(struct kvk_dev *dev, void *p)
 {
-	struct cuda_pool *pool = dev->pool;
+	struct cuda_memory *pool = dev->pool;
 	struct block **at, *b;
 
 	if (p == NULL)
@@ -155,7 +155,7 @@ cuda_free(struct kvk_dev *dev, void *p)
 int
 cuda_pool_open(struct kvk_dev *dev)
 {
-	if ((dev->pool = (struct cuda_pool *)calloc(1, sizeof *dev->pool)) == NULL)
+	if ((dev->pool = (struct cuda_memory *)calloc(1, sizeof *dev->pool)) == NULL)
 		return cuda_fail(dev, CUDA_EMEM, "out of memory");
 	return 0;
 }
@@ -163,7 +163,7 @@ cuda_pool_open(struct kvk_dev *dev)
 void
 cuda_pool_close(struct kvk_dev *dev)
 {
-	struct cuda_pool *pool = dev->pool;
+	struct cuda_memory *pool = dev->pool;
 
 	if (pool == NULL)
 		return;

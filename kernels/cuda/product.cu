@@ -45,7 +45,7 @@ KV_KERNEL(256) product(struct kvk_product p, size_t across)
 int
 cuda_product(struct kvk_dev *dev, const struct kvk_product *p)
 {
-	const struct cuda_gemm g = { p->a, p->b, p->a_row, p->a_col, p->b_row, p->b_col, KVK_F32, p->c, p->c_row, p->m,
+	const struct cuda_gemm_job g = { p->a, p->b, p->a_row, p->a_col, p->b_row, p->b_col, KVK_F32, p->c, p->c_row, p->m,
 		p->n, p->k, p->factor, p->add != 0 };
 	const size_t across = (p->n + TILE - 1) / TILE, down = (p->m + TILE - 1) / TILE;
 

@@ -37,8 +37,7 @@ struct source {
 	const float *rank, *tie; /* [H][n], tie may be NULL */
 	const uint8_t *protect;  /* [H][T] or NULL */
 	size_t n, T;
-	size_t chunk; /* entries of a block */
-	unsigned chunks;
+	size_t chunk, chunks; /* entries of a block, blocks of a head */
 };
 
 /* An integer that orders like x; NaN as -inf, -0 as +0. */
@@ -145,7 +144,8 @@ next_digit(struct source s, struct progress *heads, unsigned *count, unsigned sh
 {
 	KV_SHARED(unsigned, mine, [BINS]);
 	KV_SHARED(unsigned, last, [1]);
-	const size_t g = blockIdx.x / s.chunks, from = blockIdx.x % s.chunks * s.chunk;
+	const unsigned chunks = (unsigned)s.chunks;
+	const size_t g = blockIdx.x / chunks, from = blockIdx.x % chunks * s.chunk;
 	struct progress *p = heads + g;
 	const size_t first = p->first > from ? p->first : from, end = p->end < from + s.chunk ? p->end : from + s.chunk;
 	const uint64_t known = p->limit >> shift >> bits;
@@ -168,7 +168,7 @@ next_digit(struct source s, struct progress *heads, unsigned *count, unsigned sh
 	__threadfence();
 	__syncthreads();
 	if (threadIdx.x == 0)
-		last[0] = atomicAdd(&p->finished, 1u) == s.chunks - 1;
+		last[0] = atomicAdd(&p->finished, 1u) == chunks - 1;
 	__syncthreads();
 	if (!last[0])
 		return;
@@ -201,10 +201,11 @@ static __device__ inline struct part
 own_part(const struct source *s)
 {
 	const size_t length = s->chunk / WARPS;
+	const unsigned chunks = (unsigned)s->chunks;
 	struct part own;
 
-	own.g = blockIdx.x / s->chunks;
-	own.number = blockIdx.x % s->chunks * WARPS + threadIdx.x / 32;
+	own.g = blockIdx.x / chunks;
+	own.number = blockIdx.x % chunks * WARPS + threadIdx.x / 32;
 	own.from = own.number * length;
 	own.end = own.from + length;
 	return own;
@@ -369,7 +370,7 @@ struct room {
 
 /* Scratch memory with every head's beginning; *all: no head needs a search. */
 static int
-prepare(struct kvk_dev *dev, const struct kvk_select *j, unsigned chunks, struct room *r, bool *all)
+prepare(struct kvk_dev *dev, const struct kvk_select *j, size_t chunks, struct room *r, bool *all)
 {
 	const size_t bytes = cuda_room(j->H, sizeof *r->heads) + cuda_room(j->H * BINS, sizeof *r->count) +
 	    cuda_room(j->H * chunks * WARPS, sizeof *r->kept);
@@ -435,7 +436,7 @@ cuda_select(struct kvk_dev *dev, const struct kvk_select *j, int32_t *index)
 	const size_t chunk = wide > 0 ? wide : CHUNK;
 	const struct source s = { j->rank, j->tie, j->protect, j->n, j->T, chunk, cuda_blocks(j->T, chunk) };
 	const unsigned blocks = (unsigned)(j->H * s.chunks);
-	struct room r;
+	struct room r = {};
 	bool all;
 	int rc;
 

@@ -145,6 +145,57 @@ kv_engine_open_layer(struct kv_engine *x, size_t layer, enum kvk_use use, struct
 	return KV_OK;
 }
 
+/* Do the matrices of all layers, as products of many rows want them, take at most half of the room there is? */
+static bool
+worth_keeping(const struct kv_engine *x)
+{
+	const size_t room = x->d->op->room(x->d->dev);
+	const size_t size = x->d->op->precision(x->d->dev) == KVK_PRECISION_F32 ? sizeof(float) : sizeof(uint16_t);
+	size_t bytes = 0;
+
+	if (room == 0)
+		return false;
+	for (size_t i = 0; i < x->m->cfg.L * KV_N_ROLES; i++) {
+		const struct kv_matrix *w = kv_model_weight(x->m, i / KV_N_ROLES, i % KV_N_ROLES);
+
+		if (is_layer_matrix(i % KV_N_ROLES))
+			bytes += w->rows * w->cols * size;
+	}
+	return bytes <= room / 2;
+}
+
+int
+kv_engine_take_layer(struct kv_engine *x, size_t layer, struct kv_layer_weights *w, struct kv_err *e)
+{
+	int rc = KV_OK;
+
+	if (layer == 0 && x->kept == NULL && worth_keeping(x) &&
+	    (x->kept = kv_alloc(x->m->cfg.L, sizeof *x->kept, e)) == NULL)
+		return KV_EMEM;
+	if (x->kept == NULL)
+		return kv_engine_open_layer(x, layer, KVK_MANY_ROWS, w, e);
+	if (layer == x->n_kept && (rc = kv_engine_open_layer(x, layer, KVK_MANY_ROWS, &x->kept[layer], e)) == KV_OK)
+		x->n_kept++;
+	*w = x->kept[layer];
+	return rc;
+}
+
+void
+kv_engine_give_layer(struct kv_engine *x, struct kv_layer_weights *w)
+{
+	if (x->kept == NULL)
+		kv_engine_close_layer(x, w);
+	*w = (struct kv_layer_weights){ 0 };
+}
+
+static void
+close_kept(struct kv_engine *x)
+{
+	while (x->n_kept > 0)
+		kv_engine_close_layer(x, &x->kept[--x->n_kept]);
+	free(x->kept);
+}
+
 static void
 close_resident(struct kv_engine *x)
 {
@@ -213,6 +264,7 @@ kv_engine_free(struct kv_engine *x)
 	for (size_t i = 0; i < KV_N_WORK; i++)
 		kv_device_free(x->d, x->work[i].p);
 	close_resident(x);
+	close_kept(x);
 	if (x->out != NULL && x->out != x->embed)
 		x->d->op->weight_close(x->d->dev, x->out);
 	if (x->embed != NULL)

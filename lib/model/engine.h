@@ -7,10 +7,6 @@
 
 #include "lib/model/forward.h"
 
-/* Rows that go through a layer at a time: bounds what is wide (feed-forward) to a chunk.  A multiple of KVK_ROW_TILE,
- * so a row's bits do not depend on the chunks. */
-#define KV_CHUNK_ROWS (8 * KVK_ROW_TILE)
-
 /* The matrices of one layer; NULL for roles that are no matrix of a layer. */
 struct kv_layer_weights {
 	struct kvk_weight *w[KV_N_ROLES];
@@ -23,7 +19,7 @@ enum kv_work {
 	KV_WORK_Q_BEHIND, /* [Hq][n_behind][D] prefill only, as the next two */
 	KV_WORK_K,        /* [Hkv][T + n_behind][D] keys of one layer */
 	KV_WORK_V,        /* [Hkv][T + n_behind][D] */
-	KV_WORK_NORM,     /* [chunk][d] */
+	KV_WORK_NORM,     /* [chunk][d]; a chunk is kvk_backend.chunk_rows rows, which bounds what is wide */
 	KV_WORK_HEADS,    /* [chunk][Hq D] products before they are split into heads, attention's output */
 	KV_WORK_GATE,     /* [chunk][ff] */
 	KV_WORK_UP,       /* [chunk][ff] */
@@ -41,6 +37,8 @@ struct kv_engine {
 	struct kvk_weight *embed; /* [vocab][d] */
 	struct kvk_weight *out;   /* [vocab][d]; embed itself when tied */
 	struct kv_layer_weights *resident; /* [L] for few rows; NULL until the first decoding */
+	struct kv_layer_weights *kept; /* [L] for many rows, the first n_kept of them open; NULL: prefill opens and closes */
+	size_t n_kept;
 	struct {
 		float *p;
 		size_t floats;
@@ -56,6 +54,10 @@ float *kv_engine_work(struct kv_engine *x, enum kv_work which, size_t a, size_t 
 int kv_engine_open_layer(
     struct kv_engine *x, size_t layer, enum kvk_use use, struct kv_layer_weights *w, struct kv_err *e);
 void kv_engine_close_layer(struct kv_engine *x, struct kv_layer_weights *w);
+/* The same for a layer of prefill, whose weights stay where the device has room to spare for those of all layers: asked
+ * for in ascending order, given back in any. */
+int kv_engine_take_layer(struct kv_engine *x, size_t layer, struct kv_layer_weights *w, struct kv_err *e);
+void kv_engine_give_layer(struct kv_engine *x, struct kv_layer_weights *w);
 /* All layers for decoding, once; fills x->resident. */
 int kv_engine_make_resident(struct kv_engine *x, struct kv_err *e);
 

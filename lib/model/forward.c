@@ -170,9 +170,9 @@ place_chunk(struct kv_engine *x, struct chunk *c, const struct kv_rows *rows, si
 /* How many rows from row `at` on make the next chunk.  Chunks begin at multiples of KVK_ROW_TILE, and one does where
  * the rows begin whose output is wanted. */
 static size_t
-chunk_rows(const struct kv_rows *rows, size_t at)
+chunk_rows(const struct kv_engine *x, const struct kv_rows *rows, size_t at)
 {
-	const size_t first = rows->out - rows->out % KVK_ROW_TILE, n = least(rows->n - at, KV_CHUNK_ROWS);
+	const size_t first = rows->out - rows->out % KVK_ROW_TILE, n = least(rows->n - at, x->d->op->chunk_rows);
 
 	return at < first ? least(n, first - at) : n;
 }
@@ -182,10 +182,10 @@ kv_rows_layer(struct kv_engine *x, const struct kv_layer_weights *w, size_t laye
     const struct kvk_ragged *cache, size_t *len, struct kv_err *e)
 {
 	struct chunk c = { .w = w, .layer = layer, .q = rows->q, .q_at = x->q_at, .k_at = x->k_at, .cache = cache };
-	int rc = chunk_memory(x, &c, least(rows->n, KV_CHUNK_ROWS), rows->adapters, e);
+	int rc = chunk_memory(x, &c, least(rows->n, x->d->op->chunk_rows), rows->adapters, e);
 
 	for (size_t at = 0; at < rows->n && rc == KV_OK; at += c.n) {
-		place_chunk(x, &c, rows, at, chunk_rows(rows, at), len);
+		place_chunk(x, &c, rows, at, chunk_rows(x, rows, at), len);
 		if ((rc = kv_device_check(x->d, attend(x, &c), "attention", e)) == KV_OK && c.out)
 			rc = kv_device_check(x->d, feed_forward(x, &c), "feed-forward", e);
 	}

@@ -7,8 +7,9 @@
  *
  * Same input, same bytes, for any number of threads and whatever the engine ran before.
  * Activations or logits that are NaN or infinite are never handed on: KV_EFAIL, with a sentence that begins "layer N,
- * position P" ("embedding, position P", "output layer, position P").  Prefill looks at the embedded rows, and after
- * every layer at the prompt's last row and the last of all, which costs nothing; kv_extend looks at its logits, and
+ * position P" ("embedding, position P", "output layer, position P").  Prefill looks after
+ * every layer at the prompt's last row and the last of all, which costs nothing, and before the first at all embedded rows where
+ * a fault might not reach these (precision i16); kv_extend looks at its logits, and
  * runs the rows a second time to find the layer when one is not finite.
  */
 #ifndef KV_FORWARD_H
@@ -60,8 +61,8 @@ struct kv_prefill_input {
 };
 
 /* Run a prompt, and what stands behind it, through all layers; fn sees each.  logits [vocab] f32 on the host: those of
- * the prompt's last token, NULL if not wanted.  fn NULL: none.  Memory: weights of one layer expanded, activations of
- * all rows, one layer's q, k, v; nothing that grows with T * T.
+ * the prompt's last token, NULL if not wanted.  fn NULL: none.  Memory: weights of one layer expanded (two where
+ * they are copied ahead of their turn, all where the device has room for twice that), activations of all rows, one layer's q, k, v; nothing that grows with T * T.
  * Fails: KV_ESHAPE (T 0 or rows beyond the context), KV_EARG (token id), KV_EFAIL (not finite), KV_EDEV, KV_EMEM, and
  * fn's. */
 int kv_prefill(

@@ -9,9 +9,12 @@
  * them.  In the last layer nothing is computed that only a further layer would read. */
 struct prefill {
 	struct kv_engine *x;
+	const struct kv_prefill_input *in;
 	struct kv_rows prompt, behind;
 	struct kvk_ragged cache; /* one layer's keys and values of all rows */
 	size_t *start, *len;     /* [Hkv] of cache; owned, one block */
+	struct kv_layer_weights w[2]; /* of layers with an even number and an odd one: those being used and those to come */
+	size_t n_taken;               /* layers whose weights were taken so far */
 	kv_layer_fn fn;
 	void *ctx;
 };
@@ -66,12 +69,20 @@ take_memory(struct prefill *p, const struct kv_prefill_input *in, struct kv_err 
 	return KV_OK;
 }
 
+/* Does a value that is not finite reach, as one, the last row of every layer?  Then nobody need look at the embedded rows
+ * before.  Integers cannot hold one. */
+static bool
+faults_spread(const struct prefill *p)
+{
+	return p->x->d->op->precision(p->x->d->dev) != KVK_PRECISION_I16;
+}
+
 static int
 embed(struct prefill *p, const struct kv_rows *rows, const int32_t *tokens, struct kv_err *e)
 {
 	int rc = kv_rows_embed(p->x, rows, tokens, e);
 
-	return rc == KV_OK ? kv_rows_finite(p->x, rows, 0, -1, e) : rc;
+	return rc == KV_OK && !faults_spread(p) ? kv_rows_finite(p->x, rows, 0, -1, e) : rc;
 }
 
 /* A response's tokens, or the learned embeddings. */
@@ -96,6 +107,22 @@ check_last(struct kv_engine *x, const struct kv_rows *rows, size_t layer, struct
 	return rc == KV_EFAIL ? kv_rows_finite(x, rows, 0, (long)layer, e) : rc;
 }
 
+/* The first layer's rows are not finite: was it the embedding?  They have moved on, so once more. */
+static void
+blame_embedding(struct prefill *p, struct kv_err *e)
+{
+	struct kv_err first = { 0 };
+	int rc = kv_rows_embed(p->x, &p->prompt, p->in->tokens, &first);
+
+	if (rc == KV_OK)
+		rc = kv_rows_finite(p->x, &p->prompt, 0, -1, &first);
+	if (rc == KV_OK && p->in->lookahead == NULL &&
+	    (rc = kv_rows_embed(p->x, &p->behind, p->in->behind, &first)) == KV_OK)
+		rc = kv_rows_finite(p->x, &p->behind, 0, -1, &first);
+	if (rc == KV_EFAIL)
+		*e = first;
+}
+
 static struct kv_layer_view
 view_of(const struct prefill *p, size_t layer)
 {
@@ -114,13 +141,25 @@ view_of(const struct prefill *p, size_t layer)
 	};
 }
 
-/* One layer: weights in, rows through, weights out, tensors to the caller. */
+/* The weights of all layers up to this one that are not there yet. */
+static int
+take_weights(struct prefill *p, size_t layer, struct kv_err *e)
+{
+	int rc = KV_OK;
+
+	for (; p->n_taken <= layer && p->n_taken < p->x->m->cfg.L && rc == KV_OK; p->n_taken++)
+		rc = kv_engine_take_layer(p->x, p->n_taken, &p->w[p->n_taken % 2], e);
+	return rc;
+}
+
+/* One layer: weights in, rows through, weights out, tensors to the caller.  A device that works while the host goes on
+ * is given the next layer's weights to copy meanwhile. */
 static int
 run_layer(struct prefill *p, size_t layer, struct kv_err *e)
 {
 	struct kv_layer_view view = view_of(p, layer);
-	struct kv_layer_weights w;
-	int rc = kv_engine_open_layer(p->x, layer, KVK_MANY_ROWS, &w, e);
+	const struct kv_layer_weights *w = &p->w[layer % 2];
+	int rc = take_weights(p, layer, e);
 
 	if (rc < 0)
 		return rc;
@@ -130,12 +169,16 @@ run_layer(struct prefill *p, size_t layer, struct kv_err *e)
 	}
 	for (size_t g = 0; g < p->cache.H; g++)
 		p->len[g] = 0;
-	rc = kv_rows_layer(p->x, &w, layer, &p->prompt, &p->cache, p->len, e);
+	rc = kv_rows_layer(p->x, w, layer, &p->prompt, &p->cache, p->len, e);
 	if (rc == KV_OK)
-		rc = kv_rows_layer(p->x, &w, layer, &p->behind, &p->cache, p->len, e);
-	kv_engine_close_layer(p->x, &w);
+		rc = kv_rows_layer(p->x, w, layer, &p->behind, &p->cache, p->len, e);
+	if (rc == KV_OK && p->x->d->op->layers_ahead > 0)
+		rc = take_weights(p, layer + 1, e);
+	kv_engine_give_layer(p->x, &p->w[layer % 2]);
 	if (rc == KV_OK && (rc = check_last(p->x, &p->prompt, layer, e)) == KV_OK)
 		rc = check_last(p->x, &p->behind, layer, e);
+	if (rc == KV_EFAIL && layer == 0)
+		blame_embedding(p, e);
 	return rc == KV_OK && p->fn != NULL ? p->fn(p->ctx, &view, e) : rc;
 }
 
@@ -153,7 +196,7 @@ int
 kv_prefill(
     struct kv_engine *x, const struct kv_prefill_input *in, kv_layer_fn fn, void *ctx, float *logits, struct kv_err *e)
 {
-	struct prefill p = { .x = x, .fn = fn, .ctx = ctx };
+	struct prefill p = { .x = x, .in = in, .fn = fn, .ctx = ctx };
 	int rc;
 
 	if ((rc = check_input(&x->m->cfg, in, e)) < 0 || (rc = take_memory(&p, in, e)) < 0 ||
@@ -165,6 +208,8 @@ kv_prefill(
 	if (logits != NULL)
 		rc = last_logits(&p, logits, e);
 done:
+	kv_engine_give_layer(x, &p.w[0]);
+	kv_engine_give_layer(x, &p.w[1]);
 	free(p.start);
 	return rc;
 }

@@ -3,7 +3,8 @@
 bats_require_minimum_version 1.5.0
 set -o pipefail # so behind a pipe `grep -c`, which reads to the end: `grep -q` may leave its writer without a reader
 PATH=$KV_BUILD/bin:$KV_BUILD/tests/tools:$PATH
-unset KV_MODEL KV_DEVICE KV_THREADS KV_SHARE
+unset KV_MODEL KV_THREADS KV_SHARE KV_CUDA_LIBRARY KV_CUBLAS_LIBRARY
+export KV_DEVICE=cpu # whatever card there is
 
 # tiny_model [make_model options] - the path of a small model that is made once per options and test file
 tiny_model() {

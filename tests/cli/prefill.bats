@@ -100,7 +100,7 @@ setup() {
 	run --separate-stderr kv-prefill -v --device cpu -p x -o x.kv
 	[ "$status" -eq 0 ]
 	[ "$stderr" = "kv-prefill: device: cpu" ]
-	run --separate-stderr kv-prefill -v -p x -o x.kv
+	run --separate-stderr kv-prefill -v --device auto -p x -o x.kv
 	[ "$status" -eq 0 ]
 	[[ $stderr == "kv-prefill: device: cpu, for want of cuda: "* || $stderr == "kv-prefill: device: cuda" ]]
 }

@@ -114,7 +114,8 @@ from_f16(uint32_t x)
 	return __half2float(__half(h));
 }
 
-/* c [16][8] += a [16][16] b [16][8]; a register has two neighbours, the lower column of a or row of b in its low half */
+/* c [16][8] += a [16][16] b [16][8]; a register has two neighbours, the lower column of a or
+ * row of b in its low half */
 template <float (*widen)(uint32_t)>
 static int
 mma(void *const *lanes)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Streams and events.  Work is done when it is queued; with KV_SHIM_STREAMS=lazy only when something forces it (a wait of
- * the host, or of another stream through an event), so that a forgotten wait shows.
+ * Streams and events.  Work is done when it is queued; with KV_SHIM_STREAMS=lazy only when something forces it (a wait
+ * of the host, or of another stream through an event), so that a forgotten wait shows.
  */
 #include <cuda_runtime.h>
 

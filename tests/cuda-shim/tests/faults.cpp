@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * Planted faults: each must be reported, and the same kernel without its fault must pass.
  *
- * A case runs in a process of its own.  Which faults are seen depends on how this program is built: by itself, with ASan
- * and UBSan, or with TSan.
+ * A case runs in a process of its own.  Which faults are seen depends on how this program is built: by itself, with
+ * ASan and UBSan, or with TSan.
  */
 #include "case.h"
 

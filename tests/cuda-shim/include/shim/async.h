@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * cp.async: a copy happens at some time between its issue and its wait.  Here the place becomes NaN at the issue and the
- * bytes come at the wait, so that whoever looks in between is found out.
+ * cp.async: a copy happens at some time between its issue and its wait.  Here the place becomes NaN at the issue and
+ * the bytes come at the wait, so that whoever looks in between is found out.
  */
 #ifndef KV_SHIM_ASYNC_H
 #define KV_SHIM_ASYNC_H
