@@ -4,6 +4,10 @@
 #ifndef SHIM_ENGINE_H
 #define SHIM_ENGINE_H
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#error "the shim's own sources are never built with sanitizers, only kernels are: README.md"
+#endif
+
 #include <cuda_runtime.h>
 
 #include "fiber.h"

@@ -39,12 +39,17 @@ kv_shim_check_argument(const char *kernel, int which, const T &x)
 	if constexpr (std::is_pointer<T>::value) {
 		kv_shim_check_pointer(kernel, which, (const void *)x, true);
 	} else if constexpr (std::is_class<T>::value) {
+#if !defined(__clang__) /* which cannot tell what is padding, and it holds anything */
+		T copy = x;
+
+		__builtin_clear_padding(&copy);
 		for (size_t at = 0; at + sizeof(void *) <= sizeof(T); at += sizeof(void *)) {
 			const void *p;
 
-			memcpy(&p, (const char *)(const void *)&x + at, sizeof(p));
+			memcpy(&p, (const char *)(const void *)&copy + at, sizeof(p));
 			kv_shim_check_pointer(kernel, which, p, false);
 		}
+#endif
 	}
 }
 
