@@ -4,8 +4,9 @@
  *
  * - Blocks are a multiple of 32 threads; warp functions get a full mask with all lanes alive; nobody returns before a
  *   barrier; nobody waits for another thread or block but at a barrier.
- * - Every kernel is `KV_KERNEL(threads) name(...)`, threads the most that a block of it has; its pointers into device
- *   memory are parameters of their own or members of a struct that is passed by value.
+ * - Every kernel is `KV_KERNEL(threads) name(...)`, threads the most that a block of it has, or `KV_KERNEL(threads,
+ *   blocks)` where so many blocks are to share a multiprocessor: without, ptxas may spill for the sake of a third or
+ *   fourth.  Its pointers into device memory are parameters of their own or members of a struct that is passed by value.
  * - Offsets are size_t: one layer of rows x heads x dim can pass 2^31 elements.
  * - Shared memory by KV_SHARED and KV_DYN_SHARED; inline PTX in kernels/cuda/ptx.h only, each with a twin for the shim.
  */
@@ -23,7 +24,7 @@
 
 #ifdef KV_CUDA_SHIM /* its cuda_runtime.h has the kv_shim_ functions */
 
-#define KV_KERNEL(threads) KV_SHIM_BOUND(threads) static void
+#define KV_KERNEL(threads, ...) KV_SHIM_BOUND(threads) static void
 /* type name dims, in the block's shared memory: KV_SHARED(float, tile, [32][33]); KV_SHARED(int, first, ); */
 #define KV_SHARED(type, name, dims)                                                                                    \
 	typedef type name##_shared_t dims;                                                                             \
@@ -38,7 +39,7 @@
 
 #else
 
-#define KV_KERNEL(threads) static __global__ void __launch_bounds__(threads)
+#define KV_KERNEL(...) static __global__ void __launch_bounds__(__VA_ARGS__)
 #define KV_SHARED(type, name, dims) __shared__ type name dims
 #define KV_DYN_SHARED(type, name)                                                                                      \
 	extern __shared__ __align__(16) unsigned char kv_dynamic_shared[];                                            \
