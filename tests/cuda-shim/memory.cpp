@@ -148,19 +148,25 @@ memory_close(void)
 }
 
 static void
+check_marks(const struct allocation *a, const char *from, const char *to, const char *where)
+{
+	if (a->imported || shim_has_asan())
+		return;
+	for (const char *p = from; p < to; p++)
+		if ((unsigned char)*p != MARK)
+			complain("a write %s of %zu bytes of device memory at %p", where, a->n_bytes, (void *)a->p);
+}
+
+static void
 check_end(const struct allocation *a)
 {
-	if (a->imported)
-		return;
-	for (const char *p = a->p + a->n_bytes; p < a->pages + a->page_bytes; p++)
-		if ((unsigned char)*p != MARK)
-			complain("a write behind the end of %zu bytes of device memory at %p", a->n_bytes, (void *)a->p);
+	check_marks(a, a->p + a->n_bytes, a->pages + a->page_bytes, "behind the end");
 }
 
 void
 memory_check_ends(void)
 {
-	if (all == NULL || shim_has_asan())
+	if (all == NULL)
 		return;
 	memory_open();
 	for (const auto &entry : *all)
@@ -248,26 +254,32 @@ cudaMalloc(void **p, size_t bytes)
 	return cudaSuccess;
 }
 
+static void
+release(void *p)
+{
+	struct allocation *a = memory_find(p);
+
+	if (a == NULL || a->p != p || a->imported)
+		complain("cudaFree: %p is not an allocation of this process, or no longer", p);
+	memory_open();
+	check_marks(a, a->pages, a->p, "before the beginning");
+	check_end(a);
+	memory_drop(a);
+	memory_close();
+}
+
+/* Waits for all that was queued, as the library does. */
 cudaError_t
 cudaFree(void *p)
 {
 	struct lock l;
-	struct allocation *a;
 
 	if (device_ready() != cudaSuccess)
 		return failed(device_ready());
 	if (p == NULL)
 		return cudaSuccess;
 	stream_finish_all();
-	a = memory_find(p);
-	if (a == NULL || a->p != p || a->imported)
-		complain("cudaFree: %p is not an allocation of this process, or no longer", p);
-	if (!shim_has_asan()) {
-		memory_open();
-		check_end(a);
-		memory_close();
-	}
-	memory_drop(a);
+	release(p);
 	return cudaSuccess;
 }
 
@@ -281,7 +293,10 @@ cudaMallocAsync(void **p, size_t bytes, cudaStream_t stream)
 cudaError_t
 cudaFreeAsync(void *p, cudaStream_t stream)
 {
-	return stream_add(stream, [p] { cudaFree(p); });
+	return stream_add(stream, [p] {
+		if (p != NULL)
+			release(p);
+	});
 }
 
 cudaError_t

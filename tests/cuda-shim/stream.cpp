@@ -18,7 +18,6 @@ struct CUstream_st {
 	unsigned flags;
 	std::deque<std::function<void()>> queue;
 	uint64_t n_queued, n_done;
-	bool busy;
 };
 
 /* One recording of an event: done when its stream has come to `ticket`. */

@@ -273,6 +273,12 @@ run_global(bool bad)
 }
 
 static bool
+run_global_before(bool bad)
+{
+	return write_at(bad ? -1 : 0);
+}
+
+static bool
 run_global_far(bool bad)
 {
 	return write_at(bad ? 64 : 0);
@@ -664,6 +670,8 @@ static const struct fault {
 	    NULL, NULL },
 	{ "write behind device memory", run_global, { "a write behind the end of 132 bytes", "use-after-poison", "" },
 	    NULL, NULL },
+	{ "write before device memory", run_global_before, { "a write before the beginning of 132 bytes",
+	    "use-after-poison", "" }, NULL, NULL },
 	{ "write far behind device memory", run_global_far,
 	    { "thread (7, 0, 0): access at", "thread (7, 0, 0): access at", "" }, NULL, NULL },
 	{ "use after free", run_after_free, { "no longer allocated", "no longer allocated", "" }, NULL, NULL },
