@@ -58,15 +58,15 @@ sine_cosine(double angle, double *sine, double *cosine)
 static __device__ inline void
 row_turns(const struct shape *z, const float *inv_freq, size_t row, float *turn)
 {
-	const size_t half = z->dim / 2;
+	const size_t pairs = z->dim / 2;
 
-	for (size_t i = threadIdx.x; i < half; i += THREADS) {
+	for (size_t i = threadIdx.x; i < pairs; i += THREADS) {
 		const double angle = (double)(z->pos + row) * (double)inv_freq[i];
 		double s, c;
 
 		sine_cosine(angle, &s, &c);
 		turn[i] = (float)c;
-		turn[half + i] = (float)s;
+		turn[pairs + i] = (float)s;
 	}
 	__syncthreads();
 }
@@ -87,18 +87,18 @@ template <typename T, bool NORM>
 static __device__ inline void
 store_head(const struct shape *z, const float *x, const float *norm, float eps, const float *turn, T *y)
 {
-	const unsigned D = (unsigned)z->D, dim = (unsigned)z->dim, half = dim / 2, lane = threadIdx.x % 32;
-	const unsigned step = z->interleaved ? 2 : 1, other = z->interleaved ? 1 : half;
+	const unsigned D = (unsigned)z->D, dim = (unsigned)z->dim, pairs = dim / 2, lane = threadIdx.x % 32;
+	const unsigned step = z->interleaved ? 2 : 1, other = z->interleaved ? 1 : pairs;
 	const float scale = NORM ? (float)rows_scale(head_squares(x, z->D), z->D, eps) : 1;
 
-	for (unsigned i = lane; i < half; i += 32) {
+	for (unsigned i = lane; i < pairs; i += 32) {
 		const unsigned p = i * step, q = p + other;
-		const float c = turn[i], s = turn[half + i];
+		const float c = turn[i], s = turn[pairs + i];
 		const float a = NORM ? x[p] * scale * norm[p] : x[p];
 		const float b = NORM ? x[q] * scale * norm[q] : x[q];
 
 		cuda_store(y, i, __fsub_rn(__fmul_rn(a, c), __fmul_rn(b, s)));
-		cuda_store(y, half + i, __fadd_rn(__fmul_rn(b, c), __fmul_rn(a, s)));
+		cuda_store(y, pairs + i, __fadd_rn(__fmul_rn(b, c), __fmul_rn(a, s)));
 	}
 	for (unsigned d = dim + lane; d < D; d += 32)
 		cuda_store(y, d, NORM ? x[d] * scale * norm[d] : x[d]);
@@ -199,17 +199,17 @@ cuda_heads(struct kvk_dev *dev, const float *x, size_t n, size_t H, size_t D, co
 static __device__ inline float
 turned_back(const struct shape *z, const float *turn, const float *dy, size_t d)
 {
-	const size_t half = z->dim / 2;
-	const size_t i = z->interleaved ? d / 2 : d % (half > 0 ? half : 1);
-	const bool second = z->interleaved ? d % 2 : d >= half;
+	const size_t pairs = z->dim / 2;
+	const size_t i = z->interleaved ? d / 2 : d % (pairs > 0 ? pairs : 1);
+	const bool second = z->interleaved ? d % 2 : d >= pairs;
 	float a, b;
 
 	if (d >= z->dim)
 		return dy[d];
 	a = dy[i];
-	b = dy[half + i];
-	return second ? __fsub_rn(__fmul_rn(b, turn[i]), __fmul_rn(a, turn[half + i]))
-	              : __fadd_rn(__fmul_rn(a, turn[i]), __fmul_rn(b, turn[half + i]));
+	b = dy[pairs + i];
+	return second ? __fsub_rn(__fmul_rn(b, turn[i]), __fmul_rn(a, turn[pairs + i]))
+	              : __fadd_rn(__fmul_rn(a, turn[i]), __fmul_rn(b, turn[pairs + i]));
 }
 
 static __device__ inline void
