@@ -123,7 +123,7 @@ template <int ROWS>
 static __device__ inline void
 fma_logits(const float *q, const float *k, int D, float (&s)[ROWS][4])
 {
-#pragma unroll 4
+#pragma unroll 8
 	for (int d = 0; d < D; d++) {
 		const float4 y = *(const float4 *)(k + d * FMA_K_ROW);
 		float x[ROWS];
