@@ -2,10 +2,10 @@
  * Causal attention over a ragged cache: which kernel, how the work is cut, and the merging of shared tiles' pieces.
  *
  * Precision bf16 means tensor cores: an f32 cache is rounded to bf16 first, into scratch memory (of the size of the
- * cache's used entries); one of f16 or bf16 is taken as it is, and queries and weights are rounded to its type.  Against
- * real arithmetic with the cache's elements, |error| <= (2^-8 + 2^-8 ln2 |logit|) max|v| or so for bf16, an eighth of it
- * for f16.  Precision f32 means f32. */
-#include "kernels/cuda/attention.h"
+ * cache's used entries); one of f16 or bf16 is taken as it is, and queries and weights are rounded to its type.
+ * Against real arithmetic with the cache's elements, |error| <= (2^-8 + 2^-8 ln2 |logit|) max|v| or so for bf16, an
+ * eighth of it for f16.  Precision f32 means f32. */
+#include "kernels/cuda/attend.h"
 
 #include <stdlib.h>
 #include <float.h>
@@ -67,8 +67,8 @@ pack(struct kvk_dev *dev, const struct attend *a, const void *x, const size_t *s
 }
 
 static int
-pack_as(struct kvk_dev *dev, const struct attend *a, enum kvk_type type, const void *x, const size_t *start, size_t most,
-    void *y)
+pack_as(struct kvk_dev *dev, const struct attend *a, enum kvk_type type, const void *x, const size_t *start,
+    size_t most, void *y)
 {
 	if (type == KVK_F32)
 		return pack<float, __nv_bfloat16>(dev, a, x, start, most, y);
@@ -112,8 +112,8 @@ aligned(const void *x, size_t bytes)
 	return (uintptr_t)x % bytes == 0;
 }
 
-/* Is each piece of a tile a block of its own?  Where the tiles alone leave the card idle (of small ones two at least are
- * needed for each multiprocessor), and sums find room. */
+/* Is each piece of a tile a block of its own?  Where the tiles alone leave the card idle (of small ones two at least
+ * are needed for each multiprocessor), and sums find room. */
 static unsigned
 plan_pieces(const struct kvk_dev *dev, const struct plan *p)
 {

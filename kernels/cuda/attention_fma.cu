@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Attention in plain f32: steps of 64 keys, a block of 16 x 16 threads.  Thread (y, x) makes the logits of ROWS rows from
- * y * ROWS on and of four keys from x * 4 on, and sums four columns from x * 4 on, and every 64 further on.  Few rows
- * (ROWS 1) and many (ROWS 4) take their sums in the same order. */
-#include "kernels/cuda/attention.h"
+ * Attention in plain f32: steps of 64 keys, a block of 16 x 16 threads.  Thread (y, x) makes the logits of ROWS rows
+ * from y * ROWS on and of four keys from x * 4 on, and sums four columns from x * 4 on, and every 64 further on.
+ * Few rows (ROWS 1) and many (ROWS 4) take their sums in the same order. */
+#include "kernels/cuda/attend.h"
 
 #define FMA_KEYS    64
 #define FMA_THREADS 256

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: MIT
- * Attention on tensor cores: keys and values of 16 bits, factors (queries and weights too) rounded to their type, sums in
- * f32.  Included by one file per type.
+ * Attention on tensor cores: keys and values of 16 bits, factors (queries and weights too) rounded to their type,
+ * sums in f32.  Included by one file per type.
  *
- * Four warps take steps of 32 keys, copied ahead in a ring.  Many rows: each warp has 16 MT rows and all of their columns.
- * Few rows (PARTS 4): all warps have the same 16 rows; each makes the logits of 8 keys, they exchange them, and each sums a
- * quarter of the columns.  Every logit and every sum is made by the same instructions in the same order both ways.
+ * Four warps take steps of 32 keys, copied ahead in a ring.  Many rows: each warp has 16 MT rows and all of their
+ * columns.  Few rows (PARTS 4): all warps have the same 16 rows; each makes the logits of 8 keys, they exchange
+ * them, and each sums a quarter of the columns.  So two warps each share 32 rows of heads too wide for one (PARTS
+ * 2).  Every logit and every sum is made by the same instructions in the same order both ways.
  *
- * Rows in shared memory are 8 elements longer than a head, an odd number of 16-byte pieces: ldmatrix meets no bank twice.
+ * Rows in shared memory are 8 elements longer than a head, an odd number of 16-byte pieces: ldmatrix meets no bank
+ * twice.
  */
 #ifndef KVK_CUDA_ATTENTION_MMA_H
 #define KVK_CUDA_ATTENTION_MMA_H
 
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attend.h"
 
 #define MMA_KEYS    32
 #define MMA_THREADS 128
@@ -155,8 +157,8 @@ mma_values(const uint32_t (&p)[MT][2][4], const T *v, float (&o)[MT][COLS][4])
 	}
 }
 
-/* Softmax of one row (half 0: g, 1: g + 8) over its part of 32 logits, four lanes together: s becomes weights, m and l
- * follow; returns the factor of what was summed before. */
+/* Softmax of one row (half 0: g, 1: g + 8) over its part of 32 logits, four lanes together: s becomes weights, m and
+ * l follow; returns the factor of what was summed before. */
 static __device__ inline float
 mma_soften(float (&s)[4][4], int half, float scale, float *m, float *l)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Attention of rows that stand behind a prompt, and what they see of it on average.. */
-#include "kernels/cuda/behind.h"
+#include "kernels/cuda/behind_sums.h"
 
 #include <math.h>
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * The way back of attention behind a prompt, to the rows behind.  Weights are made anew. */
-#include "kernels/cuda/behind.h"
+#include "kernels/cuda/behind_sums.h"
 
 #define BACK_THREADS 256
 
-/* dp [Hq][n][all], what dy gives the weights (not read where there is no dy), becomes the gradient of the logits: p (dp -
- * sum of p dp over the keys), where ds adds its part to the prompt's. */
-KV_KERNEL(BACK_THREADS) behind_soften_back(struct behind_shape z, const float *p, const float *ds, int with_dy, float *dp)
+/* dp [Hq][n][all], what dy gives the weights (not read where there is no dy), becomes the gradient of the logits: p
+ * (dp - sum of p dp over the keys), where ds adds its part to the prompt's. */
+KV_KERNEL(BACK_THREADS) behind_soften_back(struct behind_shape z, const float *p, const float *ds, int with_dy,
+    float *dp)
 {
 	KV_SHARED(double, parts, [BACK_THREADS / 32]);
 	const size_t at = (size_t)blockIdx.x * z.all;
@@ -31,8 +32,8 @@ KV_KERNEL(BACK_THREADS) behind_soften_back(struct behind_shape z, const float *p
 		dp[at + j] = (float)(p[at + j] * (dp[at + j] - sum));
 }
 
-/* y [Hkv][n][D]: of the key or value behind number j of a KV head, factor * the sum over the rows of its query heads of
- * w [Hq][n][all] times row. */
+/* y [Hkv][n][D]: of the key or value behind number j of a KV head, factor * the sum over the rows of its query heads
+ * of w [Hq][n][all] times row. */
 KV_KERNEL(BACK_THREADS) behind_rows_back(struct behind_shape z, const float *w, struct behind_rows rows, float factor,
     float *y)
 {
@@ -61,8 +62,8 @@ rows_back(struct kvk_dev *dev, const struct behind_shape *z, const float *w, str
 }
 
 int
-cuda_behind_back(struct kvk_dev *dev, const struct kvk_behind *x, const float *dy, const float *ds, float *dq, float *dk,
-    float *dv)
+cuda_behind_back(struct kvk_dev *dev, const struct kvk_behind *x, const float *dy, const float *ds, float *dq,
+    float *dk, float *dv)
 {
 	const struct behind_keys keys = { x->k, x->type, x->k_behind }, values = { x->v, x->type, x->v_behind };
 	const struct behind_rows q_rows = { x->q, x->n * x->D, x->D }, y_rows = { dy, x->D, x->Hq * x->D };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * attention of the backend under test: against a naive double-precision loop, and the promises about rows and chunks. */
+ * attention of the backend under test: against a naive double-precision loop, and the promises about rows and
+ * chunks. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -113,8 +114,8 @@ run(struct setup *s)
 	return y;
 }
 
-/* f32: logits of at most 2 * 2 * sqrt(D) here, whose rounding moves a weight by less than 1e-5.  bf16: the CPU's bound; an
- * f16 cache is eight times finer. */
+/* f32: logits of at most 2 * 2 * sqrt(D) here, whose rounding moves a weight by less than 1e-5.  bf16: the CPU's
+ * bound; an f16 cache is eight times finer. */
 static double
 bound(struct sizes z)
 {

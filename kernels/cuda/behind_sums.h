@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * Rows that stand behind a prompt: what the way there and the way back share.
  *
- * Weights are [Hq][n][all], all = T + n keys: the prompt's, then those behind.  Sums over all keys are cut into chunks, which
- * are added up in ascending order.
+ * Weights are [Hq][n][all], all = T + n keys: the prompt's, then those behind.  Sums over all keys are cut into
+ * chunks, which are added up in ascending order.
  */
 #ifndef KVK_CUDA_BEHIND_H
 #define KVK_CUDA_BEHIND_H
@@ -31,8 +31,8 @@ struct behind_shape cuda_behind_shape(const struct kvk_behind *x);
 /* 0, or the error of a job that cannot be done. */
 int cuda_behind_check(struct kvk_dev *dev, const struct kvk_behind *x);
 /* p [Hq][n][all] = factor * rows times keys. */
-int cuda_behind_dots(struct kvk_dev *dev, const struct behind_shape *z, struct behind_keys keys, struct behind_rows rows,
-    float factor, float *p);
+int cuda_behind_dots(struct kvk_dev *dev, const struct behind_shape *z, struct behind_keys keys,
+    struct behind_rows rows, float factor, float *p);
 /* p: logits of q and the keys, then weights; 0 where a row does not see. */
 int cuda_behind_weights(struct kvk_dev *dev, const struct kvk_behind *x, float *p);
 /* Row i of head h of y, [D] at h * head + i * row, = factor * sum over the keys of p times key; part: scratch of

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  * Causal attention over a ragged cache, what its kernels share.
  *
- * The rows of a cache head are its query rows, flattened: r = i * G + j is row i of the head's j-th query head, so that
- * the heads of a group read keys and values once.  A block takes a tile of rows that follow each other.
+ * The rows of a cache head are its query rows, flattened: r = i * G + j is row i of the head's j-th query head, so
+ * that the heads of a group read keys and values once.  A block takes a tile of rows that follow each other.
  *
- * A head's entries are cut into pieces at fixed places, counted from its first entry.  Every piece has sums of its own (a
- * maximum m, the weights' sum l, and o, the weighted values), and the pieces of a row are merged in ascending order.  A
- * block does the pieces of its tile one after the other, or, where there are few tiles, each piece is a block and a kernel
- * of its own merges.  Both make the same bits, and all kernels of one precision take the sums of a piece in the same
- * order: a row's result does not depend on how many rows a call has.  (Entries that a row does not see count with weight
- * 0: a NaN or an infinity among the values of a step may reach rows before it.)
+ * A head's entries are cut into pieces at fixed places, counted from its first entry.  Every piece has sums of its
+ * own (a maximum m, the weights' sum l, and o, the weighted values), and the pieces of a row are merged in ascending
+ * order.  A block does the pieces of its tile one after the other, or, where there are few tiles, each piece is a
+ * block and a kernel of its own merges.  Both make the same bits, and all kernels of one precision take the sums of
+ * a piece in the same order: a row's result does not depend on how many rows a call has.  (Entries that a row does
+ * not see count with weight 0: a NaN or an infinity among the values of a step may reach rows before it.)
  */
 #ifndef KVK_CUDA_ATTENTION_H
 #define KVK_CUDA_ATTENTION_H
@@ -49,8 +49,8 @@ struct attend_unit {
 	int all_see;    /* entries that every row sees */
 };
 
-/* Where piece p begins: short ones first, for caches from which most was evicted; then long ones, as every piece costs a
- * pass over the tile's sums. */
+/* Where piece p begins: short ones first, for caches from which most was evicted; then long ones, as every piece
+ * costs a pass over the tile's sums. */
 static __host__ __device__ inline size_t
 attend_begin(size_t p)
 {
@@ -186,8 +186,8 @@ attend_store(const struct attend_row &w, float *row, size_t D, size_t d, float x
 	}
 }
 
-/* Queue the kernel of that arithmetic; height: rows of a tile, which the plan has from cuda_attend_height(): 16 for few
- * rows. */
+/* Queue the kernel of that arithmetic; height: rows of a tile, which the plan has from cuda_attend_height(): 16 for
+ * few rows. */
 int cuda_attend_fma(struct kvk_dev *dev, const struct attend *a, enum kvk_type type, int height);
 int cuda_attend_bf16(struct kvk_dev *dev, const struct attend *a, int height);
 int cuda_attend_f16(struct kvk_dev *dev, const struct attend *a, int height);
