@@ -26,7 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define KVK_ABI      9  /* raised with every change of the table */
+#define KVK_ABI      10 /* raised with every change of the table */
 #define KVK_ROW_TILE 64 /* rows; see Conventions */
 
 /* Element types: of tensors in a stream (the first ones) and of weights in a model file (all but I32). */
@@ -171,6 +171,11 @@ struct kvk_behind {
 	float scale;
 };
 
+/* Device memory as other processes of the machine open it. */
+struct kvk_handle {
+	unsigned char bytes[64];
+};
+
 /* What heads() did, for the way back: its input, and the gradient of its output. */
 struct kvk_heads_back {
 	const float *x;    /* [n][H][D]; read only where there is a norm */
@@ -282,6 +287,37 @@ struct kvk_backend {
 
 	/* index [offset[H]] i32: the kept positions of every head, ascending.  Exact. */
 	int (*select)(struct kvk_dev *dev, const struct kvk_select *job, int32_t *index);
+
+	/* ---- absent, all of these, where device memory is the host's: nothing is on its way anywhere.
+
+	 * Host memory for fetch(); NULL when there is no more. */
+	void *(*host_alloc)(struct kvk_dev *dev, size_t bytes);
+	void (*host_free)(struct kvk_dev *dev, void *p);
+	/* As get(), but it does not wait: what is queued afterwards is computed meanwhile.  Both sides stay as they are until
+	 * arrive(), which waits for all that was fetched. */
+	int (*fetch)(struct kvk_dev *dev, void *host, const void *src, size_t bytes);
+	int (*arrive)(struct kvk_dev *dev);
+
+
+	/* What device number `ordinal` is called by all processes, whatever numbers they know it by: "cuda:GPU-...".  Not 0:
+	 * it cannot be used, and text says why; KVK_NO_DEVICE: nor is there one of a higher number. */
+	int (*card)(int ordinal, char *text, size_t bytes);
+	/* This thread's calls are for this device from now on: where a process has several open, before the first call and
+	 * whenever it changes. */
+	int (*use)(struct kvk_dev *dev);
+	/* How others open p, which alloc() gave.  It must not be freed before all of them have closed it again.  What is
+	 * queued is not waited for. */
+	int (*lend)(struct kvk_dev *dev, const void *p, struct kvk_handle *handle);
+	/* The memory behind another process's handle, of the same card; NULL, and error() says why. */
+	const void *(*borrow)(struct kvk_dev *dev, const struct kvk_handle *handle);
+	/* Waits for the queue, then closes it. */
+	void (*unborrow)(struct kvk_dev *dev, const void *p);
+
+	/* y [n] of y_type = x [n]: F32, F16 or BF16 both, as get_as() converts. */
+	int (*convert)(struct kvk_dev *dev, void *y, enum kvk_type y_type, const void *x, enum kvk_type type, size_t n);
+
+	/* Row i of y [n], `bytes` each, is row rows[i] of x. */
+	int (*gather)(struct kvk_dev *dev, const void *x, size_t bytes, const size_t *rows, size_t n, void *y);
 
 	/* ---- training: products of any layout, and the ways back, f32.  dx is the gradient of what x is here. */
 

@@ -48,6 +48,17 @@ static const struct {
 	{ "forms", false, offsetof(struct kvk_backend, forms) },
 	{ "pool", false, offsetof(struct kvk_backend, pool) },
 	{ "select", false, offsetof(struct kvk_backend, select) },
+	{ "host_alloc", false, offsetof(struct kvk_backend, host_alloc) },
+	{ "host_free", false, offsetof(struct kvk_backend, host_free) },
+	{ "fetch", false, offsetof(struct kvk_backend, fetch) },
+	{ "arrive", false, offsetof(struct kvk_backend, arrive) },
+	{ "card", false, offsetof(struct kvk_backend, card) },
+	{ "use", false, offsetof(struct kvk_backend, use) },
+	{ "lend", false, offsetof(struct kvk_backend, lend) },
+	{ "borrow", false, offsetof(struct kvk_backend, borrow) },
+	{ "unborrow", false, offsetof(struct kvk_backend, unborrow) },
+	{ "convert", false, offsetof(struct kvk_backend, convert) },
+	{ "gather", false, offsetof(struct kvk_backend, gather) },
 	{ "product", false, offsetof(struct kvk_backend, product) },
 	{ "linear_rows", false, offsetof(struct kvk_backend, linear_rows) },
 	{ "linear_back", false, offsetof(struct kvk_backend, linear_back) },
@@ -57,6 +68,7 @@ static const struct {
 	{ "behind", false, offsetof(struct kvk_backend, behind) },
 	{ "behind_back", false, offsetof(struct kvk_backend, behind_back) },
 };
+#define CARDS_MAX 64 /* that are looked at */
 #define N_OPS (sizeof ops / sizeof *ops)
 
 static bool
@@ -115,6 +127,8 @@ open_table(struct kv_device *d, const struct kvk_backend *t, int ordinal, unsign
 		return kv_fail(e, KV_EDEV, "%s: cannot open device %d: %s", t->name, ordinal, why);
 	}
 	d->op = t;
+	if (t->card != NULL && t->card(ordinal, d->card, sizeof d->card) != 0)
+		d->card[0] = '\0';
 	return KV_OK;
 }
 
@@ -166,8 +180,29 @@ find_library(void **library, const struct kvk_backend **t, bool *absent, struct 
 	return kv_fail(e, KV_EDEV, "cuda: %.3000s has no table 'kvk_cuda'", own);
 }
 
+/* The number of the card that others call `card`. */
 static int
-open_cuda(struct kv_device *d, int ordinal, unsigned threads, bool *absent, struct kv_err *e)
+find_card(const struct kvk_backend *t, const char *card, int *ordinal, struct kv_err *e)
+{
+	char name[256] = "";
+	int rc = kv_device_check_table(t, e), status;
+
+	if (rc < 0 || (rc = check_ops(t, "card use lend borrow unborrow convert gather", e)) < 0)
+		return rc;
+	for (*ordinal = 0; *ordinal < CARDS_MAX; ++*ordinal) {
+		if ((status = t->card(*ordinal, name, sizeof name)) == 0 && strcmp(name, card) == 0)
+			return KV_OK;
+		if (status != 0 && *ordinal == 0)
+			kv_fail(e, KV_EDEV, "%s: %s", t->name, name);
+		if (status == KVK_NO_DEVICE)
+			break;
+	}
+	return *ordinal > 0 ? kv_fail(e, KV_EDEV, "%s: no card here is %s", t->name, card) : KV_EDEV;
+}
+
+/* card NULL: the device of that number. */
+static int
+open_cuda(struct kv_device *d, const char *card, int ordinal, unsigned threads, bool *absent, struct kv_err *e)
 {
 	const struct kvk_backend *t;
 	void *library;
@@ -175,10 +210,12 @@ open_cuda(struct kv_device *d, int ordinal, unsigned threads, bool *absent, stru
 
 	if (rc < 0)
 		return rc;
-	if ((rc = open_table(d, t, ordinal, threads, absent, e)) == KV_OK)
+	if ((card == NULL || (rc = find_card(t, card, &ordinal, e)) == KV_OK) &&
+	    (rc = open_table(d, t, ordinal, threads, absent, e)) == KV_OK) {
 		d->library = library;
-	else
-		dlclose(library);
+		return KV_OK;
+	}
+	dlclose(library);
 	return rc;
 }
 
@@ -209,7 +246,7 @@ open_auto(struct kv_device *d, unsigned threads, const char *needs, struct kv_er
 	struct kv_err why = { 0 };
 	bool absent = false;
 
-	if (open_cuda(d, 0, threads, &absent, &why) == KV_OK) {
+	if (open_cuda(d, NULL, 0, threads, &absent, &why) == KV_OK) {
 		if (check_ops(d->op, needs, &why) == KV_OK)
 			return KV_OK;
 		kv_device_close(d);
@@ -234,7 +271,7 @@ open_named(struct kv_device *d, const char *needs, struct kv_err *e)
 	if (strcmp(name, "cpu") == 0)
 		return open_table(d, &kvk_cpu, 0, threads, NULL, e);
 	if (cuda_ordinal(name, &ordinal) == KV_OK)
-		return open_cuda(d, ordinal, threads, &absent, e);
+		return open_cuda(d, NULL, ordinal, threads, &absent, e);
 	return kv_fail(e, KV_EARG, "unknown device '%s': expected auto, cpu, cuda or cuda:N", name);
 }
 
@@ -282,6 +319,15 @@ kv_device_open(struct kv_device *d, const char *name, unsigned threads, struct k
 	return open_named(d, "", e);
 }
 
+int
+kv_device_open_card(struct kv_device *d, const char *card, struct kv_err *e)
+{
+	bool absent;
+
+	kv_device_plan(d, NULL, 1);
+	return open_cuda(d, card, 0, 1, &absent, e);
+}
+
 void
 kv_device_close(struct kv_device *d)
 {
@@ -310,6 +356,12 @@ kv_device_ready(struct kv_device *d, const char *needs, struct kv_err *e)
 }
 
 int
+kv_device_use(const struct kv_device *d, struct kv_err *e)
+{
+	return d->op != NULL && d->card[0] != '\0' ? kv_device_check(d, d->op->use(d->dev), "use", e) : KV_OK;
+}
+
+int
 kv_device_check(const struct kv_device *d, int status, const char *what, struct kv_err *e)
 {
 	if (status == 0)
@@ -317,16 +369,46 @@ kv_device_check(const struct kv_device *d, int status, const char *what, struct 
 	return kv_fail(e, KV_EDEV, "%s: %s: %s", d->op->name, what, d->op->error(d->dev));
 }
 
-int
-kv_device_get_rows(const struct kv_device *d, void *host, enum kvk_type type, const float *src, size_t H, size_t stride,
-    size_t n, size_t D, struct kv_err *e)
+/* What get_rows and copy_rows do to a piece of the rows: to [m] elements. */
+typedef int copy_fn(const struct kv_device *d, void *to, enum kvk_type type, const float *src, size_t m);
+
+static int
+copy_out(const struct kv_device *d, void *to, enum kvk_type type, const float *src, size_t m)
+{
+	return d->op->get_as(d->dev, to, type, src, KVK_F32, m);
+}
+
+static int
+copy_there(const struct kv_device *d, void *to, enum kvk_type type, const float *src, size_t m)
+{
+	return d->op->convert(d->dev, to, type, src, KVK_F32, m);
+}
+
+static int
+copy_rows(const struct kv_device *d, copy_fn *copy, void *to, enum kvk_type type, const float *src, size_t H,
+    size_t stride, size_t n, size_t D)
 {
 	size_t pieces = n == stride ? 1 : H, m = n == stride ? H * n : n; /* rows of a piece */
 	int status = 0;
 
 	for (size_t i = 0; n > 0 && i < pieces && status == 0; i++)
-		status = d->op->get_as(d->dev, (char *)host + i * m * D * kvk_types[type].bytes, type,
-		    src + i * stride * D, KVK_F32, m * D);
+		status = copy(d, (char *)to + i * m * D * kvk_types[type].bytes, type, src + i * stride * D, m * D);
+	return status;
+}
+
+int
+kv_device_copy_rows(const struct kv_device *d, void *y, enum kvk_type type, const float *src, size_t H, size_t stride,
+    size_t n, size_t D, struct kv_err *e)
+{
+	return kv_device_check(d, copy_rows(d, copy_there, y, type, src, H, stride, n, D), "convert", e);
+}
+
+int
+kv_device_get_rows(const struct kv_device *d, void *host, enum kvk_type type, const float *src, size_t H, size_t stride,
+    size_t n, size_t D, struct kv_err *e)
+{
+	int status = copy_rows(d, copy_out, host, type, src, H, stride, n, D);
+
 	return kv_device_check(d, status, "copy to the host", e);
 }
 
@@ -367,6 +449,19 @@ kv_device_unview(const struct kv_device *d, const void *p)
 {
 	if (p != NULL)
 		d->op->unview(d->dev, p);
+}
+
+const void *
+kv_device_view_tensor(const struct kv_device *d, const struct kv_tensor *t, struct kv_err *e)
+{
+	return t->device != NULL ? t->device : kv_device_view(d, t->data, t->bytes, e);
+}
+
+void
+kv_device_unview_tensor(const struct kv_device *d, const struct kv_tensor *t, const void *p)
+{
+	if (p != t->device)
+		kv_device_unview(d, p);
 }
 
 int

@@ -8,12 +8,16 @@
 
 #include "kernels/backend.h"
 #include "lib/err.h"
+#include "lib/tensor.h"
+
+#define KV_CARD_MAX 64 /* bytes of a card's name, terminator included */
 
 struct kv_device {
 	const struct kvk_backend *op; /* the table; NULL: not open */
 	struct kvk_dev *dev;          /* its first argument everywhere */
 	void *library;                /* dlopen handle, NULL for the CPU */
 	const char *name;             /* which one, for kv_device_ready() */
+	char card[KV_CARD_MAX];       /* what all processes call it; "": its memory is the host's, or nobody else's */
 	unsigned threads;
 	enum kvk_precision precision; /* wanted; 0 is f32.  Set it after kv_device_plan(), before the device opens */
 	char fallback[KV_ERR_TEXT]; /* why auto took the CPU, "" if it did not */
@@ -27,6 +31,9 @@ struct kv_device {
  * (with the backend's reason). */
 int kv_device_open(struct kv_device *d, const char *name, unsigned threads, struct kv_err *e);
 void kv_device_close(struct kv_device *d);
+
+/* Open the device that another process calls `card`, whatever its number is here.  Fails: KV_EDEV. */
+int kv_device_open_card(struct kv_device *d, const char *card, struct kv_err *e);
 
 /* A device that is opened when it is first needed: many runs never do.  Whoever computes calls ready() before anything
  * else here, with the operations of the table that it is going to call, separated by spaces; it costs next to nothing
@@ -47,6 +54,10 @@ int kv_device_list(kv_device_fn *fn, void *ctx);
  * naming what is missing. */
 int kv_device_check_table(const struct kvk_backend *t, struct kv_err *e);
 
+/* A program that has a second device open says which one its calls are for; one that is not open, or has no card's name, is
+ * fine. */
+int kv_device_use(const struct kv_device *d, struct kv_err *e);
+
 /* Turn a backend's status into ours: KV_OK for 0, else KV_EDEV with "cpu: WHAT: reason". */
 int kv_device_check(const struct kv_device *d, int status, const char *what, struct kv_err *e);
 
@@ -56,6 +67,10 @@ int kv_device_check(const struct kv_device *d, int status, const char *what, str
 int kv_device_get_rows(const struct kv_device *d, void *host, enum kvk_type type, const float *src, size_t H,
     size_t stride, size_t n, size_t D, struct kv_err *e);
 
+/* The same to memory of the device, which has a card's name: y [H][n][D] of `type`.  Does not wait. */
+int kv_device_copy_rows(const struct kv_device *d, void *y, enum kvk_type type, const float *src, size_t H, size_t stride,
+    size_t n, size_t D, struct kv_err *e);
+
 /* All below are for an open device.
  * Device memory, or NULL with KV_EMEM recorded; released by kv_device_free (NULL is fine). */
 void *kv_device_alloc(const struct kv_device *d, size_t n, size_t size, struct kv_err *e);
@@ -64,6 +79,10 @@ void kv_device_free(const struct kv_device *d, void *p);
 /* Host bytes as device memory, see kvk_backend.view; NULL with KV_EMEM recorded.  kv_device_unview takes NULL. */
 const void *kv_device_view(const struct kv_device *d, const void *host, size_t bytes, struct kv_err *e);
 void kv_device_unview(const struct kv_device *d, const void *p);
+
+/* A tensor's payload: where it is, if that is on this device already. */
+const void *kv_device_view_tensor(const struct kv_device *d, const struct kv_tensor *t, struct kv_err *e);
+void kv_device_unview_tensor(const struct kv_device *d, const struct kv_tensor *t, const void *p);
 
 /* Waits, and copies to the host; what: for the message. */
 int kv_device_get(

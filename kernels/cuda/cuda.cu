@@ -78,8 +78,8 @@ count_devices(int *n, char *why, size_t why_bytes)
 	return CUDA_ERUN;
 }
 
-static int
-find_device(int ordinal, cudaDeviceProp *prop, char *why, size_t why_bytes)
+int
+cuda_find_device(int ordinal, cudaDeviceProp *prop, char *why, size_t why_bytes)
 {
 	int n = 0, rc = count_devices(&n, why, why_bytes);
 
@@ -111,7 +111,7 @@ dev_describe(int ordinal, char *text, size_t bytes)
 
 	if (count_devices(&n, text, bytes) != 0)
 		return KVK_NO_DEVICE;
-	if ((rc = find_device(ordinal, &prop, text, bytes)) == 0)
+	if ((rc = cuda_find_device(ordinal, &prop, text, bytes)) == 0)
 		snprintf(text, bytes, "%s, %.1f GiB, compute capability %d.%d, precisions f32 bf16 (auto: bf16)",
 		    prop.name, (double)prop.totalGlobalMem / (1 << 30), prop.major, prop.minor);
 	return rc;
@@ -128,6 +128,7 @@ dev_close(struct kvk_dev *dev)
 		cudaStreamSynchronize(dev->copies);
 	cuda_products_close(dev);
 	cuda_spares_close(dev);
+	cuda_fetches_close(dev);
 	cuda_staging_close(dev);
 	cuda_pool_close(dev);
 	if (dev->copies != NULL)
@@ -171,7 +172,7 @@ dev_open(struct kvk_dev **dev, int ordinal, int threads, enum kvk_precision prec
 	}
 	d->ordinal = ordinal;
 	d->precision = precision == KVK_PRECISION_F32 ? KVK_PRECISION_F32 : KVK_PRECISION_BF16;
-	if ((rc = find_device(ordinal, &d->prop, why, why_bytes)) == 0 && (rc = open_streams(d)) != 0)
+	if ((rc = cuda_find_device(ordinal, &d->prop, why, why_bytes)) == 0 && (rc = open_streams(d)) != 0)
 		snprintf(why, why_bytes, "%s", d->text);
 	if (rc == 0)
 		*dev = d;
@@ -233,6 +234,17 @@ const struct kvk_backend kvk_cuda = {
 	.forms = cuda_forms,
 	.pool = cuda_pool,
 	.select = cuda_select,
+	.host_alloc = cuda_host_alloc,
+	.host_free = cuda_host_free,
+	.fetch = cuda_fetch,
+	.arrive = cuda_arrive,
+	.card = cuda_card,
+	.use = cuda_use,
+	.lend = cuda_lend,
+	.borrow = cuda_borrow,
+	.unborrow = cuda_unborrow,
+	.convert = cuda_convert,
+	.gather = cuda_gather,
 	.product = cuda_product,
 	.linear_rows = cuda_linear_rows,
 	.linear_back = cuda_linear_back,

@@ -30,12 +30,14 @@ struct cuda_memory;     /* device memory: kernels/cuda/memory.cu */
 struct cuda_staging;  /* pinned host memory: kernels/cuda/staging.cu */
 struct cuda_spares;   /* memory of weights that were closed: kernels/cuda/weight.cu */
 
-/* One thread at a time; it must be the one that opened the device where a process uses several cards. */
+/* One thread at a time; where a process has several cards open, cuda_use() says which one its calls are for. */
 struct kvk_dev {
 	int ordinal;
 	cudaDeviceProp prop;
 	enum kvk_precision precision; /* F32 or BF16 */
 	cudaStream_t stream;          /* everything but copies of weights to come */
+	cudaStream_t fetches;         /* to the host: kernels/cuda/transport.cu; NULL: nothing was fetched yet */
+	cudaEvent_t computed;         /* what is fetched */
 	cudaStream_t copies;          /* weights on their way; an event per weight orders them */
 	struct cuda_products *products;
 	struct cuda_memory *pool;
@@ -48,6 +50,9 @@ struct kvk_dev {
 
 /* Record the text and return code. */
 int cuda_fail(struct kvk_dev *dev, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* What card number `ordinal` is; not 0: none that can be used, and why says why. */
+int cuda_find_device(int ordinal, cudaDeviceProp *prop, char *why, size_t why_bytes);
 
 /* 0 for cudaSuccess, else CUDA_EMEM or CUDA_ERUN with "WHAT: the library's text".  Also for launches:
  * return cuda_check(dev, KV_LAUNCH(...), "pool"). */
@@ -189,6 +194,17 @@ int cuda_row_moments(struct kvk_dev *dev, const float *x, size_t H, size_t n, si
 int cuda_forms(struct kvk_dev *dev, const struct kvk_forms *job, double *z);
 int cuda_pool(struct kvk_dev *dev, const float *x, size_t H, size_t n, enum kvk_pool kind, size_t width, float *y);
 int cuda_select(struct kvk_dev *dev, const struct kvk_select *job, int32_t *index);
+void *cuda_host_alloc(struct kvk_dev *dev, size_t bytes);
+void cuda_host_free(struct kvk_dev *dev, void *p);
+int cuda_fetch(struct kvk_dev *dev, void *host, const void *src, size_t bytes);
+int cuda_arrive(struct kvk_dev *dev);
+void cuda_fetches_close(struct kvk_dev *dev);
+int cuda_card(int ordinal, char *text, size_t bytes);
+int cuda_use(struct kvk_dev *dev);
+int cuda_lend(struct kvk_dev *dev, const void *p, struct kvk_handle *handle);
+const void *cuda_borrow(struct kvk_dev *dev, const struct kvk_handle *handle);
+void cuda_unborrow(struct kvk_dev *dev, const void *p);
+int cuda_gather(struct kvk_dev *dev, const void *x, size_t bytes, const size_t *rows, size_t n, void *y);
 int cuda_product(struct kvk_dev *dev, const struct kvk_product *job);
 int cuda_linear_rows(struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias,
     int add, float *y);

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT
+ * Memory that passes from process to process without leaving the card, and what is done to it on the way. */
+#include "kernels/cuda/cuda.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define THREADS 256
+
+static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(struct kvk_handle), "a handle is the library's");
+
+/* ---- to the host, while the card computes */
+
+void *
+cuda_host_alloc(struct kvk_dev *dev, size_t bytes)
+{
+	void *p = NULL;
+
+	if (cuda_check(dev, cudaHostAlloc(&p, bytes > 0 ? bytes : 1, cudaHostAllocDefault), "pinned memory") != 0)
+		return NULL;
+	return p;
+}
+
+void
+cuda_host_free(struct kvk_dev *dev, void *p)
+{
+	(void)dev;
+	if (p != NULL)
+		cudaFreeHost(p);
+}
+
+static int
+open_fetches(struct kvk_dev *dev)
+{
+	int rc;
+
+	if (dev->fetches != NULL)
+		return 0;
+	rc = cuda_check(dev, cudaEventCreateWithFlags(&dev->computed, cudaEventDisableTiming), "an event");
+	if (rc != 0)
+		return rc;
+	rc = cuda_check(dev, cudaStreamCreateWithFlags(&dev->fetches, cudaStreamNonBlocking), "a queue");
+	if (rc != 0) {
+		cudaEventDestroy(dev->computed);
+		dev->fetches = NULL;
+	}
+	return rc;
+}
+
+int
+cuda_fetch(struct kvk_dev *dev, void *host, const void *src, size_t bytes)
+{
+	int rc;
+
+	if (bytes == 0)
+		return 0;
+	if ((rc = open_fetches(dev)) != 0 ||
+	    (rc = cuda_check(dev, cudaEventRecord(dev->computed, dev->stream), "an event")) != 0 ||
+	    (rc = cuda_check(dev, cudaStreamWaitEvent(dev->fetches, dev->computed, 0), "an event")) != 0)
+		return rc;
+	return cuda_check(
+	    dev, cudaMemcpyAsync(host, src, bytes, cudaMemcpyDeviceToHost, dev->fetches), "copy to the host");
+}
+
+int
+cuda_arrive(struct kvk_dev *dev)
+{
+	return dev->fetches != NULL ? cuda_check(dev, cudaStreamSynchronize(dev->fetches), "copy to the host") : 0;
+}
+
+void
+cuda_fetches_close(struct kvk_dev *dev)
+{
+	if (dev->fetches == NULL)
+		return;
+	cudaStreamSynchronize(dev->fetches);
+	cudaStreamDestroy(dev->fetches);
+	cudaEventDestroy(dev->computed);
+}
+
+/* ---- from process to process */
+
+/* By the card's own number, which CUDA_VISIBLE_DEVICES does not change. */
+int
+cuda_card(int ordinal, char *text, size_t bytes)
+{
+	cudaDeviceProp prop;
+	const unsigned char *u = (const unsigned char *)prop.uuid.bytes;
+	const int rc = cuda_find_device(ordinal, &prop, text, bytes);
+
+	if (rc == 0)
+		snprintf(text, bytes, "cuda:GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+		    u[0], u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+	return rc;
+}
+
+int
+cuda_use(struct kvk_dev *dev)
+{
+	return cuda_check(dev, cudaSetDevice(dev->ordinal), "the card");
+}
+
+int
+cuda_lend(struct kvk_dev *dev, const void *p, struct kvk_handle *handle)
+{
+	cudaIpcMemHandle_t h;
+	const int rc = cuda_check(dev, cudaIpcGetMemHandle(&h, (void *)(uintptr_t)p), "lend");
+
+	if (rc == 0)
+		memcpy(handle->bytes, &h, sizeof h);
+	return rc;
+}
+
+const void *
+cuda_borrow(struct kvk_dev *dev, const struct kvk_handle *handle)
+{
+	cudaIpcMemHandle_t h;
+	void *p = NULL;
+
+	memcpy(&h, handle->bytes, sizeof h);
+	if (cuda_check(dev, cudaIpcOpenMemHandle(&p, h, cudaIpcMemLazyEnablePeerAccess), "borrow") != 0)
+		return NULL;
+	return p;
+}
+
+void
+cuda_unborrow(struct kvk_dev *dev, const void *p)
+{
+	cudaStreamSynchronize(dev->stream);
+	if (cudaIpcCloseMemHandle((void *)(uintptr_t)p) != cudaSuccess)
+		cudaGetLastError(); /* its process is gone, and the memory with it */
+}
+
+/* ---- what is kept of it */
+
+/* A row is `units` words of type T. */
+template <typename T>
+KV_KERNEL(THREADS) gather(T *y, const T *x, const size_t *rows, size_t n, size_t units)
+{
+	const size_t step = (size_t)gridDim.x * THREADS;
+
+	for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < n * units; i += step)
+		y[i] = x[rows[i / units] * units + i % units];
+}
+
+template <typename T>
+static cudaError_t
+launch(struct kvk_dev *dev, void *y, const void *x, const size_t *rows, size_t n, size_t bytes)
+{
+	const size_t units = bytes / sizeof(T), blocks = (n * units + THREADS - 1) / THREADS;
+
+	return KV_LAUNCH((gather<T>), (unsigned)(blocks < 65536 ? blocks : 65536), THREADS, 0, dev->stream, (T *)y,
+	    (const T *)x, rows, n, units);
+}
+
+int
+cuda_gather(struct kvk_dev *dev, const void *x, size_t bytes, const size_t *rows, size_t n, void *y)
+{
+	const size_t aligned = (size_t)(uintptr_t)x | (size_t)(uintptr_t)y | bytes;
+	size_t *on_card;
+	int rc;
+
+	if (n == 0 || bytes == 0)
+		return 0;
+	if ((on_card = (size_t *)cuda_scratch(dev, n * sizeof *rows)) == NULL)
+		return CUDA_EMEM;
+	if ((rc = cuda_upload(dev, on_card, rows, n * sizeof *rows)) != 0)
+		return rc;
+	return cuda_check(dev,
+	    aligned % 16 == 0  ? launch<uint4>(dev, y, x, on_card, n, bytes)
+	    : aligned % 4 == 0 ? launch<uint32_t>(dev, y, x, on_card, n, bytes)
+	    : aligned % 2 == 0 ? launch<uint16_t>(dev, y, x, on_card, n, bytes)
+	                       : launch<uint8_t>(dev, y, x, on_card, n, bytes),
+	    "gather");
+}
