@@ -12,7 +12,7 @@ kv_unmet(const char *option, int n, const char *name)
 
 void
 kv_start(struct kv_io *io, char *const *files, bool no_output, const char *uses, const char *keeps,
-    const char *partly)
+    const char *partly, const char *in_place)
 {
 	struct kv_pipe_options o = {
 		.files = files,
@@ -24,6 +24,7 @@ kv_start(struct kv_io *io, char *const *files, bool no_output, const char *uses,
 		.uses = uses,
 		.keeps = keeps,
 		.partly = partly,
+		.in_place = in_place,
 		.share = kv_common.share,
 	};
 
@@ -36,6 +37,7 @@ kv_start(struct kv_io *io, char *const *files, bool no_output, const char *uses,
 		io->status = kv_no_memory(&io->err, sizeof *io->entry);
 		return;
 	}
+	o.device = &io->device;
 	o.entry = io->entry;
 	io->status = kv_pipe_open(&io->pipe, &o, &io->err);
 }

@@ -469,7 +469,7 @@ main(int argc, char **argv)
 
 	argc = kv_options(argc, argv, &tool);
 	understand(&r, argv + 1, argc - 1);
-	kv_start(&r.io, argv + 1, true, "k,v,index,offset,logits", NULL, NULL);
+	kv_start(&r.io, argv + 1, true, "k,v,index,offset,logits", NULL, NULL, NULL);
 	rc = work(&r);
 	kv_writer_drop(r.writer);
 	kv_responses_free(r.responses);

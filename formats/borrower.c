@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -29,6 +30,10 @@ struct kv_loan {
 	void *base; /* NULL: not mapped */
 	size_t base_bytes;
 	bool passed;
+	char card[KV_CARD_MAX]; /* where the payload lies; "": in the memory itself */
+	void *copy;             /* of it, on the host */
+	const struct kv_device *by; /* has opened the card's memory; NULL: nobody has */
+	const void *there;
 };
 
 /* ---- what is lent */
@@ -100,7 +105,9 @@ kv_borrow(struct kv_borrower *b, const struct kv_reference *r, size_t bytes, str
 	}
 	l->of = b;
 	l->at = *r;
-	l->at.path = NULL;
+	l->at.path = l->at.card = NULL;
+	if (r->card != NULL)
+		snprintf(l->card, sizeof l->card, "%s", r->card);
 	l->bytes = bytes;
 	l->next = b->loans;
 	*loan = b->loans = l;
@@ -150,9 +157,16 @@ dead(const struct kv_lent *f, const char *why, struct kv_err *e)
 	    f->path, why);
 }
 
+static bool
+is_far(const struct kv_loan *l)
+{
+	return l->card[0] != '\0';
+}
+
 static int
 check_lent(const struct kv_lent *f, const struct kv_loan *l, struct kv_err *e)
 {
+	const size_t bytes = is_far(l) ? sizeof(struct kv_far) : l->bytes;
 	struct stat st;
 
 	if (f->fd < 0)
@@ -161,7 +175,7 @@ check_lent(const struct kv_lent *f, const struct kv_loan *l, struct kv_err *e)
 		return dead(f, strerror(errno), e);
 	if (!S_ISREG(st.st_mode))
 		return dead(f, "it is not a regular file", e);
-	if (l->at.at > (uint64_t)st.st_size || l->bytes > (uint64_t)st.st_size - l->at.at)
+	if (l->at.at > (uint64_t)st.st_size || bytes > (uint64_t)st.st_size - l->at.at)
 		return dead(f, "it is too short: it was truncated or replaced", e);
 	if (f->is_memory && !is_lent(f, &l->at))
 		return kv_fail(e, KV_EIO,
@@ -172,17 +186,126 @@ check_lent(const struct kv_lent *f, const struct kv_loan *l, struct kv_err *e)
 	return KV_OK;
 }
 
-int
-kv_loan_map(struct kv_loan *l, bool all, const void **data, struct kv_err *e)
+/* The file or memory, open, and as it was when it was referred to. */
+static int
+find(struct kv_loan *l, struct kv_lent **f, struct kv_err *e)
 {
-	struct kv_lent *f = &l->of->lent[l->from];
-	size_t before = (size_t)(l->at.at % (uint64_t)sysconf(_SC_PAGESIZE));
+	*f = &l->of->lent[l->from];
+	errno = 0;
+	if ((*f)->fd < 0)
+		open_lent(*f);
+	return check_lent(*f, l, e);
+}
+
+/* ---- in the memory of a card */
+
+static bool
+is_on(const struct kv_loan *l, const struct kv_device *d)
+{
+	return d != NULL && d->op != NULL && strcmp(d->card, l->card) == 0;
+}
+
+/* What can copy from there: the program's own device, or one that is opened for that. */
+static int
+find_courier(struct kv_loan *l, const struct kv_device **d, struct kv_err *e)
+{
+	struct kv_borrower *b = l->of;
 	int rc;
 
-	errno = 0;
-	if (f->fd < 0)
-		open_lent(f);
-	if ((rc = check_lent(f, l, e)) < 0)
+	if (is_on(l, b->device)) {
+		*d = b->device;
+		return KV_OK;
+	}
+	*d = &b->courier;
+	if (is_on(l, *d))
+		return kv_device_use(*d, e);
+	kv_device_close(&b->courier);
+	if ((rc = kv_device_open_card(&b->courier, l->card, e)) < 0)
+		return kv_where(e, "the payload was left on a card that cannot be opened here; run the pipeline without "
+				   "--share");
+	return KV_OK;
+}
+
+static int
+open_there(struct kv_loan *l, const struct kv_device *d, struct kv_err *e)
+{
+	struct kv_lent *f;
+	struct kv_far far;
+	int rc;
+
+	if (l->by != NULL)
+		return KV_OK;
+	if ((rc = find(l, &f, e)) < 0)
+		return rc;
+	if (pread(f->fd, &far, sizeof far, (off_t)l->at.at) != sizeof far)
+		return dead(f, strerror(errno), e);
+	if (far.bytes < l->bytes)
+		return dead(f, "it is shorter than its tensor", e);
+	if ((l->there = d->op->borrow(d->dev, &far.handle)) == NULL)
+		return dead(f, d->op->error(d->dev), e);
+	l->by = d;
+	return KV_OK;
+}
+
+void
+kv_loan_leave(struct kv_loan *l)
+{
+	if (l == NULL || l->by == NULL)
+		return;
+	l->by->op->unborrow(l->by->dev, l->there);
+	l->by = NULL;
+}
+
+int
+kv_loan_there(struct kv_loan *l, const void **there, struct kv_err *e)
+{
+	struct kv_device *d = l->of->device;
+	int rc;
+
+	if (!is_far(l) || d == NULL)
+		return KV_END;
+	if ((rc = kv_device_ready(d, "", e)) < 0)
+		return rc;
+	if (!is_on(l, d))
+		return KV_END;
+	if ((rc = open_there(l, d, e)) == KV_OK)
+		*there = l->there;
+	return rc;
+}
+
+/* The whole of it, to the host. */
+static int
+copy_here(struct kv_loan *l, struct kv_err *e)
+{
+	const struct kv_device *d = l->by;
+	void *copy;
+	int rc;
+
+	if (l->copy != NULL)
+		return KV_OK;
+	if (d == NULL && (rc = find_courier(l, &d, e)) < 0)
+		return rc;
+	if ((copy = kv_alloc_unset(l->bytes, 1, e)) == NULL)
+		return KV_EMEM;
+	if ((rc = open_there(l, d, e)) == KV_OK)
+		rc = kv_device_get(d, copy, l->there, l->bytes, "what was shared", e);
+	if (rc == KV_OK)
+		l->copy = copy;
+	else
+		free(copy);
+	return rc;
+}
+
+/* ---- as bytes */
+
+static int
+map_lent(struct kv_loan *l, bool all, const void **data, struct kv_err *e)
+{
+	size_t before = (size_t)(l->at.at % (uint64_t)sysconf(_SC_PAGESIZE));
+	struct kv_lent *f;
+	int rc;
+
+	if ((rc = find(l, &f, e)) < 0)
 		return rc;
 	if (l->base == NULL) {
 		l->base_bytes = before + l->bytes;
@@ -195,6 +318,21 @@ kv_loan_map(struct kv_loan *l, bool all, const void **data, struct kv_err *e)
 	}
 	*data = (const char *)l->base + before;
 	return KV_OK;
+}
+
+int
+kv_loan_map(struct kv_loan *l, bool all, const void **data, struct kv_err *e)
+{
+	const bool is_open = l->by != NULL;
+	int rc;
+
+	if (!is_far(l))
+		return map_lent(l, all, data, e);
+	rc = copy_here(l, e);
+	if (!is_open)
+		kv_loan_leave(l);
+	*data = l->copy;
+	return rc == KV_OK && l->of->device != NULL ? kv_device_use(l->of->device, e) : rc;
 }
 
 void
@@ -218,13 +356,15 @@ kv_loan_path(const struct kv_loan *l)
 /* ---- giving it back */
 
 static void
-give_back(const struct kv_loan *l)
+give_back(struct kv_loan *l)
 {
 	const struct kv_lent *f = &l->of->lent[l->from];
 	const uint64_t none = 0;
 
 	if (l->base != NULL)
 		munmap(l->base, l->base_bytes);
+	free(l->copy);
+	kv_loan_leave(l);
 	if (f->can_give_back && f->fd >= 0 && !l->passed && is_lent(f, &l->at) &&
 	    pwrite(f->fd, &none, sizeof none, (off_t)(l->at.at - KV_LENT_STAMP)) < 0)
 		return; /* the lender says that it was not given back */
@@ -251,6 +391,7 @@ void
 kv_borrower_fini(struct kv_borrower *b)
 {
 	kv_borrower_return(b, NULL);
+	kv_device_close(&b->courier);
 	for (size_t i = 0; i < b->n_lent; i++) {
 		if (b->lent[i].fd >= 0)
 			close(b->lent[i].fd);

@@ -23,12 +23,19 @@
 #define GRACE_MS 2000 /* nobody has been seen for so long: nobody will come */
 #define IDLE_MAX 64   /* payloads that were lent since a room was last of use: its memory goes back to the system */
 
-/* Some pages of the memfd: a stamp, 0 when they have been given back, and the payload KV_LENT_STAMP bytes behind it. */
+/* Memory of a card is asked for in multiples of this, its own unit: what is lent then shares no unit with other memory. */
+#define CARD_UNIT ((size_t)2 << 20)
+#define CARD_FREE 4 /* times as much must be free as is taken: the program has need of it too */
+
+/* Some pages of the memfd: a stamp, 0 when they have been given back, and KV_LENT_STAMP bytes behind it the payload, or
+ * where it lies on a card. */
 struct kv_room {
 	unsigned char *base;
 	uint64_t at; /* in the memfd */
 	size_t bytes;
 	unsigned idle;
+	void *there; /* NULL: not on a card */
+	size_t bytes_there;
 };
 
 static int
@@ -64,14 +71,16 @@ is_free(const struct kv_room *r)
 static void
 drop_room(struct kv_lender *l, struct kv_room *r)
 {
+	if (r->there != NULL)
+		kv_device_free(l->device, r->there);
 	munmap(r->base, r->bytes);
 	fallocate(l->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)r->at, (off_t)r->bytes);
 	*r = l->rooms[--l->n_rooms];
 }
 
-/* One that has been given back, of just this size; NULL: none. */
+/* One that has been given back, of just this size, here and on the card; NULL: none. */
 static struct kv_room *
-find_room(struct kv_lender *l, size_t bytes)
+find_room(struct kv_lender *l, size_t bytes, size_t bytes_there)
 {
 	struct kv_room *found = NULL;
 
@@ -80,7 +89,7 @@ find_room(struct kv_lender *l, size_t bytes)
 
 		if (!is_free(r))
 			continue;
-		if (r->bytes == bytes)
+		if (r->bytes == bytes && r->bytes_there == bytes_there)
 			found = r;
 		else if (++r->idle > IDLE_MAX)
 			drop_room(l, r);
@@ -104,27 +113,98 @@ add_room(struct kv_lender *l, size_t bytes, struct kv_room **out, struct kv_err 
 	if (base == MAP_FAILED)
 		return refused(e);
 	*out = &more[l->n_rooms++];
-	**out = (struct kv_room){ base, l->end, bytes, 0 };
+	**out = (struct kv_room){ .base = base, .at = l->end, .bytes = bytes };
 	l->end += bytes;
 	return KV_OK;
+}
+
+/* Whole pages for a stamp and n bytes behind it. */
+static size_t
+pages(size_t n)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+	return (n + KV_LENT_STAMP + page - 1) / page * page;
+}
+
+static struct kv_reference
+lend(struct kv_lender *l, struct kv_room *r)
+{
+	r->idle = 0;
+	__atomic_store_n((uint64_t *)r->base, ++l->stamp, __ATOMIC_RELEASE);
+	return (struct kv_reference){
+		.path = l->path, .at = r->at + KV_LENT_STAMP, .is_memory = true, .stamp = l->stamp
+	};
 }
 
 int
 kv_lender_take(struct kv_lender *l, size_t n, void **bytes, struct kv_reference *reference, struct kv_err *e)
 {
-	size_t page = (size_t)sysconf(_SC_PAGESIZE), pages = (n + KV_LENT_STAMP + page - 1) / page * page;
 	struct kv_room *r;
 	int rc;
 
 	if (!l->is_open && (rc = open_memory(l, e)) < 0)
 		return rc;
-	if ((r = find_room(l, pages)) == NULL && (rc = add_room(l, pages, &r, e)) < 0)
+	if ((r = find_room(l, pages(n), 0)) == NULL && (rc = add_room(l, pages(n), &r, e)) < 0)
 		return rc;
-	r->idle = 0;
-	__atomic_store_n((uint64_t *)r->base, ++l->stamp, __ATOMIC_RELEASE);
 	*bytes = r->base + KV_LENT_STAMP;
-	*reference = (struct kv_reference){ .path = l->path, .at = r->at + KV_LENT_STAMP, .is_memory = true,
-		.stamp = l->stamp };
+	*reference = lend(l, r);
+	return KV_OK;
+}
+
+/* Memory of the card and, as the payload, how to find it; NULL: there is none to spare, or it cannot be lent. */
+static void *
+take_there(const struct kv_lender *l, size_t bytes, struct kv_far *far)
+{
+	const struct kv_device *d = l->device;
+	void *p = NULL;
+
+	if (d->op->room(d->dev) / CARD_FREE >= bytes)
+		p = d->op->alloc(d->dev, bytes);
+	if (p == NULL || d->op->lend(d->dev, p, &far->handle) == 0)
+		return p;
+	d->op->free(d->dev, p);
+	return NULL;
+}
+
+static int
+add_room_there(struct kv_lender *l, size_t bytes, struct kv_room **out, struct kv_err *e)
+{
+	struct kv_far far = { .bytes = bytes };
+	void *there = take_there(l, bytes, &far);
+	int rc;
+
+	*out = NULL;
+	if (there == NULL)
+		return KV_OK;
+	if ((rc = add_room(l, pages(sizeof far), out, e)) < 0) {
+		kv_device_free(l->device, there);
+		return rc;
+	}
+	memcpy((*out)->base + KV_LENT_STAMP, &far, sizeof far);
+	(*out)->there = there;
+	(*out)->bytes_there = bytes;
+	return KV_OK;
+}
+
+int
+kv_lender_take_there(struct kv_lender *l, size_t n, void **there, struct kv_reference *reference, struct kv_err *e)
+{
+	const size_t bytes = (n + CARD_UNIT - 1) / CARD_UNIT * CARD_UNIT;
+	struct kv_room *r;
+	int rc;
+
+	*there = NULL;
+	if (l->device == NULL || l->device->card[0] == '\0')
+		return KV_OK;
+	if (!l->is_open && (rc = open_memory(l, e)) < 0)
+		return rc;
+	if ((r = find_room(l, pages(sizeof(struct kv_far)), bytes)) == NULL &&
+	    ((rc = add_room_there(l, bytes, &r, e)) < 0 || r == NULL))
+		return rc;
+	*there = r->there;
+	*reference = lend(l, r);
+	reference->card = l->device->card;
 	return KV_OK;
 }
 
@@ -200,8 +280,8 @@ kv_lender_wait(struct kv_lender *l, int out, struct kv_err *e)
 void
 kv_lender_fini(struct kv_lender *l)
 {
-	for (size_t i = 0; i < l->n_rooms; i++)
-		munmap(l->rooms[i].base, l->rooms[i].bytes);
+	while (l->n_rooms > 0)
+		drop_room(l, &l->rooms[l->n_rooms - 1]);
 	free(l->rooms);
 	if (l->is_open)
 		close(l->fd);

@@ -22,6 +22,7 @@ struct kv_lender {
 	char path[KV_LENT_PATH_MAX]; /* as other processes name it: /proc/PID/fd/N */
 	uint64_t stamp;               /* the last one: they ascend */
 	uint64_t end;                 /* of the memfd */
+	const struct kv_device *device; /* what can be lent where it lies; NULL: nothing */
 	struct kv_room *rooms;        /* [n_rooms]: what was lent, and what has been given back and can be lent again */
 	size_t n_rooms;
 };
@@ -29,6 +30,9 @@ struct kv_lender {
 /* Room for a payload of n bytes, which is lent from now on; *bytes are to be filled in before *reference, whose path is
  * the lender's, is told to anybody.  Fails: KV_EIO (no memory for them, no /proc), KV_EMEM. */
 int kv_lender_take(struct kv_lender *l, size_t n, void **bytes, struct kv_reference *reference, struct kv_err *e);
+/* The same in the memory of l->device, which must stay open; *there NULL: it cannot be lent there, or has no room.  What is
+ * put there must have arrived before *reference is told. */
+int kv_lender_take_there(struct kv_lender *l, size_t n, void **there, struct kv_reference *reference, struct kv_err *e);
 /* Everything has been written, to the pipe `out` (-1: it is closed already): waits until all is given back.  The pipe is
  * closed when it is empty, for readers that wait for its end.
  * Fails: KV_EPIPE (the reader has gone), KV_EIO (nobody has come for it within two seconds, or all have gone). */

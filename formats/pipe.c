@@ -11,7 +11,7 @@
 /* ---- opening */
 
 static int
-open_inputs(struct kv_pipe *p, char *const *files, struct kv_err *e)
+open_inputs(struct kv_pipe *p, char *const *files, struct kv_device *d, struct kv_err *e)
 {
 	static char *const only_stdin[] = { "-", NULL };
 	size_t n = 0, n_stdin = 0;
@@ -33,6 +33,7 @@ open_inputs(struct kv_pipe *p, char *const *files, struct kv_err *e)
 			0 ||
 		    (rc = kv_input_fetch(in, e)) < 0)
 			return rc;
+		kv_reader_use(in->reader, d);
 	}
 	return KV_OK;
 }
@@ -72,13 +73,14 @@ open_all(struct kv_pipe *p, const struct kv_pipe_options *o, struct kv_err *e)
 	int rc;
 
 	if ((rc = kv_names_check(o->uses, e)) < 0 || (rc = kv_names_check(o->keeps, e)) < 0 ||
-	    (rc = kv_names_check(o->partly, e)) < 0)
+	    (rc = kv_names_check(o->partly, e)) < 0 || (rc = kv_names_check(o->in_place, e)) < 0)
 		return rc;
 	if ((o->uses != NULL && (p->uses = strdup(o->uses)) == NULL) ||
 	    (o->keeps != NULL && (p->keeps = strdup(o->keeps)) == NULL) ||
-	    (o->partly != NULL && (p->partly = strdup(o->partly)) == NULL))
+	    (o->partly != NULL && (p->partly = strdup(o->partly)) == NULL) ||
+	    (o->in_place != NULL && (p->in_place = strdup(o->in_place)) == NULL))
 		return kv_no_memory(e, KV_NAME_MAX);
-	if ((rc = open_inputs(p, o->files, e)) < 0 || (rc = join_headers(p, o->entry, e)) < 0 || o->no_output)
+	if ((rc = open_inputs(p, o->files, o->device, e)) < 0 || (rc = join_headers(p, o->entry, e)) < 0 || o->no_output)
 		return rc;
 	if ((rc = kv_writer_open(&p->writer, o->output, o->only, o->drop, e)) < 0)
 		return rc;
@@ -140,6 +142,9 @@ leave_step(struct kv_pipe *p, struct kv_err *e)
 	if (s == NULL)
 		return KV_OK;
 	p->now = NULL;
+	/* closed before the next program, to which they are passed on, gives them back */
+	for (size_t i = 0; i < s->n_items; i++)
+		kv_loan_leave(s->items[i].loan);
 	rc = kv_pipe_write(p, s, e);
 	kv_step_clear(s);
 	if (s->layer == KV_NO_LAYER) {
@@ -276,6 +281,7 @@ kv_pipe_finish(struct kv_pipe *p, int rc, struct kv_err *e)
 	free(p->uses);
 	free(p->keeps);
 	free(p->partly);
+	free(p->in_place);
 	free(p->tokens);
 	json_decref(p->header);
 	json_decref(p->history);

@@ -268,11 +268,13 @@ take_loan(struct kv_pipe *p, struct kv_item *item, bool used, bool first, struct
 
 	item->loan = kv_reader_loan(r);
 	item->unused = !used;
-	if (used)
+	if (used && kv_names_have(p->in_place, t->name) && (rc = kv_reader_in_place(r, t, e)) < 0)
+		return rc;
+	if (used && t->device == NULL)
 		rc = kv_reader_fork(r, t, kv_names_have(p->partly, t->name) ? &partly : NULL, e);
 	if (rc < 0)
 		return rc;
-	if (used && p->holding)
+	if (t->data != NULL && p->holding)
 		kv_map_forget(t->data, t->bytes); /* it was looked at for its checksum, and is needed later */
 	if (leaves && first && (!used || item->sent)) {
 		if ((rc = kv_pipe_write_opening(p, e)) == KV_OK)

@@ -151,7 +151,8 @@ check_bytes(const struct kv_tensor *t, struct kv_err *e)
 static int
 reference_from_map(struct kv_payload *p, const json_t *map, struct kv_err *e)
 {
-	const json_t *path = json_object_get(map, "path"), *memory = json_object_get(map, "memory");
+	const json_t *path = json_object_get(map, "path"), *memory = json_object_get(map, "memory"),
+		     *card = json_object_get(map, "device");
 	const char *text = json_string_value(path);
 	json_int_t at, stamp = 0, size = 0, mtime = 0;
 	int rc;
@@ -161,8 +162,6 @@ reference_from_map(struct kv_payload *p, const json_t *map, struct kv_err *e)
 	if (text == NULL || text[0] != '/' || json_string_length(path) >= PATH_MAX ||
 	    strlen(text) != json_string_length(path))
 		return kv_fail(e, KV_EFORMAT, "key 'path' of 'reference' is not an absolute path");
-	if (json_object_get(map, "device") != NULL)
-		return kv_fail(e, KV_EFORMAT, "a reference to a device, which this version cannot follow");
 	if (memory != NULL && !json_is_boolean(memory))
 		return kv_fail(e, KV_EFORMAT, "key 'memory' of 'reference' is neither true nor false");
 	if ((rc = kv_map_int(map, "offset", json_is_true(memory) ? KV_LENT_STAMP : 0,
@@ -177,8 +176,15 @@ reference_from_map(struct kv_payload *p, const json_t *map, struct kv_err *e)
 	if (json_is_true(memory) && at % KV_LENT_STAMP != 0)
 		return kv_fail(
 		    e, KV_EFORMAT, "key 'offset' of a 'reference' to memory is no multiple of %d", KV_LENT_STAMP);
-	p->reference = (struct kv_reference){ text, (uint64_t)at, json_is_true(memory), (uint64_t)stamp, (uint64_t)size,
-		mtime };
+	if (card != NULL && (!json_is_true(memory) || !kv_name_is_valid(json_string_value(card), json_string_length(card))))
+		return kv_fail(e, KV_EFORMAT, "key 'device' of 'reference' is not the name of a device, of memory");
+	p->reference = (struct kv_reference){ .path = text,
+		.at = (uint64_t)at,
+		.is_memory = json_is_true(memory),
+		.stamp = (uint64_t)stamp,
+		.card = json_string_value(card),
+		.size = (uint64_t)size,
+		.mtime_ns = mtime };
 	return KV_OK;
 }
 
@@ -295,8 +301,8 @@ set_place(json_t *map, size_t parts, const struct kv_reference *r)
 		return json_object_del(map, "reference") <= 0; /* there may be none */
 	if (r->is_memory)
 		return set(map, "reference",
-		    json_pack("{s:s, s:I, s:b, s:I}", "path", r->path, "offset", (json_int_t)r->at, "memory", 1,
-			"stamp", (json_int_t)r->stamp));
+		    json_pack("{s:s, s:I, s:b, s:I, s:s*}", "path", r->path, "offset", (json_int_t)r->at, "memory", 1,
+			"stamp", (json_int_t)r->stamp, "device", r->card));
 	return set(map, "reference",
 	    json_pack("{s:s, s:I, s:I, s:I}", "path", r->path, "offset", (json_int_t)r->at, "size", (json_int_t)r->size,
 		"mtime_ns", (json_int_t)r->mtime_ns));

@@ -73,6 +73,10 @@ int kv_reader_fork(struct kv_reader *r, struct kv_tensor *t, const struct kv_tak
 /* The loan that stands for the payload of the tensor just returned, NULL: it lies in the stream.  kv_reader_payload() maps
  * it. */
 struct kv_loan *kv_reader_loan(const struct kv_reader *r);
+/* Instead of kv_reader_payload(): t->device, if the payload lies on the reader's device.  KV_END: it does not. */
+int kv_reader_in_place(struct kv_reader *r, struct kv_tensor *t, struct kv_err *e);
+/* The program's device, for payloads that lie on one. */
+void kv_reader_use(struct kv_reader *r, struct kv_device *d);
 /* A mapped input's file, as any process can open it: path, size and date are set.  KV_END: it has no name. */
 int kv_reader_refer(struct kv_reader *r, struct kv_reference *to, struct kv_err *e);
 /* Where bytes of a mapped input lie in its file; false: these are none. */
@@ -93,6 +97,8 @@ bool kv_writer_shares(const struct kv_writer *w);
 /* Memory of n bytes for the next tensor, of this name, that is written: put its data there and kv_writer_tensor() need
  * not copy them.  NULL: it will not be lent, use your own. */
 int kv_writer_room(struct kv_writer *w, const char *name, size_t n, void **room, struct kv_err *e);
+/* The same on the device, for a tensor whose `device` this is; wait for the device before it is written. */
+int kv_writer_room_there(struct kv_writer *w, const char *name, size_t n, void **room, struct kv_err *e);
 
 /* Does a tensor of this name leave?  kv_writer_tensor_map() and what follows do not ask. */
 bool kv_writer_leaves(const struct kv_writer *w, const char *name);

@@ -12,6 +12,7 @@
 
 #include "formats/messagepack.h" /* the limits of one record: KV_RECORD_MAX, KV_DEPTH_MAX, KV_ELEMENTS_MAX */
 #include "lib/buf.h"
+#include "lib/device.h"
 #include "lib/err.h"
 #include "lib/tensor.h"
 
@@ -70,6 +71,9 @@ int kv_writer_open(struct kv_writer **out, const char *path, const char *only, c
 /* From now on payloads larger than a page stay in our memory, and the stream says where (STREAM.md, References); kv_writer_
  * finish() then waits until they have been given back.  Only in a pipe: elsewhere nothing changes. */
 void kv_writer_share(struct kv_writer *w);
+/* The same on a device that has a card's name: see kv_writer_room_there() in record.h.  It stays open until the writer has
+ * finished. */
+void kv_writer_share_on(struct kv_writer *w, const struct kv_device *d);
 
 /* From now on a thread does the writing, for programs that compute meanwhile.  A tensor's data has to stay as it is until
  * kv_writer_settle(), which waits until all has been written; a fault comes from the next call, whichever it is.

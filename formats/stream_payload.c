@@ -300,6 +300,22 @@ kv_reader_loan(const struct kv_reader *r)
 	return r->pending ? r->loan : NULL;
 }
 
+void
+kv_reader_use(struct kv_reader *r, struct kv_device *d)
+{
+	r->borrower.device = d;
+}
+
+int
+kv_reader_in_place(struct kv_reader *r, struct kv_tensor *t, struct kv_err *e)
+{
+	int rc = kv_loan_there(r->loan, &t->device, e);
+
+	if (rc == KV_OK)
+		return begin(r, t->bytes, e);
+	return rc < 0 ? kv_reader_broken(r, r->tensor, e) : rc;
+}
+
 /* Of an open file, if it still has that name; free() it.  NULL: none, or no memory. */
 static char *
 name_of(int fd)

@@ -33,8 +33,8 @@ struct kv_writer {
 	kv_unmet_fn *unmet;
 	bool shares;
 	struct kv_lender lender;
-	struct kv_reference room; /* kv_writer_room(), until its tensor is written */
-	void *room_data;          /* NULL: none */
+	struct kv_reference room; /* kv_writer_room(), _there(), until its tensor is written */
+	const void *room_data;    /* NULL: none */
 	size_t part_max;    /* bytes of the largest part that is made */
 };
 
@@ -104,6 +104,13 @@ void
 kv_writer_share(struct kv_writer *w)
 {
 	w->shares = kv_writer_refers(w);
+}
+
+void
+kv_writer_share_on(struct kv_writer *w, const struct kv_device *d)
+{
+	w->lender.device = d;
+	kv_writer_share(w);
 }
 
 bool
@@ -311,15 +318,29 @@ kv_writer_sequence(struct kv_writer *w, const json_t *map, struct kv_err *e)
 	return rc;
 }
 
+static bool
+is_lent(const struct kv_writer *w, const char *name, size_t bytes)
+{
+	return w->shares && bytes > KV_SHARE_MIN && kv_writer_leaves(w, name);
+}
+
 int
 kv_writer_room(struct kv_writer *w, const char *name, size_t n, void **room, struct kv_err *e)
 {
-	*room = w->room_data = NULL;
-	if (!w->shares || n <= KV_SHARE_MIN || !kv_writer_leaves(w, name))
-		return KV_OK;
-	if (kv_lender_take(&w->lender, n, &w->room_data, &w->room, e) < 0)
+	w->room_data = *room = NULL;
+	if (is_lent(w, name, n) && kv_lender_take(&w->lender, n, room, &w->room, e) < 0)
 		return kv_where(e, "%s", w->sink.name);
-	*room = w->room_data;
+	w->room_data = *room;
+	return KV_OK;
+}
+
+int
+kv_writer_room_there(struct kv_writer *w, const char *name, size_t n, void **room, struct kv_err *e)
+{
+	w->room_data = *room = NULL;
+	if (is_lent(w, name, n) && kv_lender_take_there(&w->lender, n, room, &w->room, e) < 0)
+		return kv_where(e, "%s", w->sink.name);
+	w->room_data = *room;
 	return KV_OK;
 }
 
@@ -327,10 +348,10 @@ kv_writer_room(struct kv_writer *w, const char *name, size_t n, void **room, str
 static int
 lend(struct kv_writer *w, const struct kv_tensor *t, struct kv_payload *p, struct kv_err *e)
 {
-	void *room = w->room_data;
+	void *room;
 	int rc;
 
-	if (t->data != room) {
+	if (w->room_data == NULL || (t->data != w->room_data && t->device != w->room_data)) {
 		if ((rc = kv_writer_room(w, t->name, t->bytes, &room, e)) < 0)
 			return rc;
 		memcpy(room, t->data, t->bytes);
@@ -351,7 +372,7 @@ kv_writer_tensor(struct kv_writer *w, const struct kv_tensor *t, struct kv_err *
 
 	if (rc < 0 || !kv_writer_leaves(w, t->name))
 		return rc;
-	if (t->data == NULL && t->bytes > 0)
+	if (t->data == NULL && t->bytes > 0 && (t->device == NULL || t->device != w->room_data))
 		return kv_fail(e, KV_EARG, "%s: tensor %s has no data", w->sink.name, t->name);
 	rc = lent ? lend(w, t, &payload, e) : kv_parts_split(&parts, t->bytes, kv_tensor_row(t), w->part_max, e);
 	if (rc < 0)

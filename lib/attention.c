@@ -11,15 +11,16 @@ struct rows {
 	const struct kv_tensor *q, *q_behind, *k, *k_behind; /* NULL where there is none */
 	size_t W, B, n;
 	enum kvk_type type;
-	const void *data; /* a tensor's own bytes when they are the rows already, else packed */
+	const struct kv_tensor *only; /* whose bytes are the rows as they stand; NULL: they are packed */
 	size_t bytes;
-	void *packed;
+	void *packed, *packed_there; /* on the host, or the device where a tensor lies there */
 	int32_t *pos; /* [n] */
 };
 
 static void
-rows_fini(struct rows *r)
+rows_fini(const struct kv_device *d, struct rows *r)
 {
+	kv_device_free(d, r->packed_there);
 	free(r->packed);
 	free(r->pos);
 }
@@ -69,6 +70,27 @@ find_tensors(struct rows *r, const struct kv_layer *l, const char *who, const st
 	return KV_OK;
 }
 
+/* Does part of the rows lie on the device? */
+static bool
+are_there(const struct rows *r)
+{
+	return (r->W > 0 && r->q->device != NULL) || (r->B > 0 && r->q_behind->device != NULL);
+}
+
+static int
+pack_there(struct rows *r, const struct kv_device *d, struct kv_err *e)
+{
+	int rc = KV_OK;
+
+	if ((r->packed_there = kv_device_alloc(d, r->bytes, 1, e)) == NULL)
+		return KV_EMEM;
+	if (r->W > 0)
+		rc = kv_rows_copy_there(d, r->q, r->q->shape[1] - r->W, r->W, r->packed_there, 0, r->n, e);
+	if (rc == KV_OK && r->B > 0)
+		rc = kv_rows_copy_there(d, r->q_behind, 0, r->B, r->packed_there, r->W, r->n, e);
+	return rc;
+}
+
 static int
 pack(struct rows *r, const struct kv_layer *l, struct kv_err *e)
 {
@@ -76,17 +98,36 @@ pack(struct rows *r, const struct kv_layer *l, struct kv_err *e)
 
 	r->bytes = l->cfg->Hq * r->n * l->cfg->D * kvk_types[r->type].bytes;
 	if (only != NULL && only->shape[1] == r->n) {
-		r->data = only->data;
+		r->only = only;
 		return KV_OK;
 	}
+	if (are_there(r))
+		return pack_there(r, l->device, e);
 	if ((r->packed = kv_alloc(r->bytes, 1, e)) == NULL)
 		return KV_EMEM;
 	if (r->W > 0)
 		kv_rows_copy(r->q, r->q->shape[1] - r->W, r->W, r->packed, 0, r->n);
 	if (r->B > 0)
 		kv_rows_copy(r->q_behind, 0, r->B, r->packed, r->W, r->n);
-	r->data = r->packed;
 	return KV_OK;
+}
+
+/* The rows as the device sees them. */
+static const void *
+view_rows(const struct kv_device *d, const struct rows *r, struct kv_err *e)
+{
+	if (r->packed_there != NULL)
+		return r->packed_there;
+	return r->only != NULL ? kv_device_view_tensor(d, r->only, e) : kv_device_view(d, r->packed, r->bytes, e);
+}
+
+static void
+unview_rows(const struct kv_device *d, const struct rows *r, const void *view)
+{
+	if (r->only != NULL)
+		kv_device_unview_tensor(d, r->only, view);
+	else if (view != r->packed_there)
+		kv_device_unview(d, view);
 }
 
 static int
@@ -161,26 +202,29 @@ kv_attention(const struct kv_layer *l, const char *who, const struct kv_attentio
 
 	if (n == 0)
 		return KV_OK;
-	if ((rc = kv_device_ready(d, "scores reduce_heads", e)) < 0 || (rc = take_rows(&r, l, who, a, e)) < 0)
+	if ((rc = kv_device_ready(d, "scores reduce_heads", e)) < 0)
+		return rc;
+	if ((rc = take_rows(&r, l, who, a, e)) < 0)
 		goto done;
 	job.q_pos = r.pos;
 	job.n_q = r.n;
 	job.q_type = r.type;
 	job.k_type = r.k->type;
 	rc = KV_EMEM;
-	if ((job.q = kv_device_view(d, r.data, r.bytes, e)) == NULL ||
-	    (job.k = kv_device_view(d, r.k->data, r.k->bytes, e)) == NULL)
+	if ((job.q = view_rows(d, &r, e)) == NULL || (job.k = kv_device_view_tensor(d, r.k, e)) == NULL)
 		goto done;
 	if (r.k_behind != NULL) {
 		job.n_behind = r.B;
-		if ((job.k_behind = kv_device_view(d, r.k_behind->data, r.k_behind->bytes, e)) == NULL)
+		if ((job.k_behind = kv_device_view_tensor(d, r.k_behind, e)) == NULL)
 			goto done;
 	}
 	rc = compute(d, &job, H, a, y, e);
 done:
-	kv_device_unview(d, job.k_behind);
-	kv_device_unview(d, job.k);
-	kv_device_unview(d, job.q);
-	rows_fini(&r);
+	if (r.k_behind != NULL)
+		kv_device_unview_tensor(d, r.k_behind, job.k_behind);
+	if (r.k != NULL)
+		kv_device_unview_tensor(d, r.k, job.k);
+	unview_rows(d, &r, job.q);
+	rows_fini(d, &r);
 	return rc;
 }

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/buf.h"
+
 /* The tensors whose shape and origin are known.  Shape: one letter per axis, * for any size. */
 static const struct {
 	const char *name, *what, *axes, *shape, *brings;
@@ -129,4 +131,29 @@ kv_rows_copy(const struct kv_tensor *x, size_t from, size_t n, void *y, size_t a
 	for (size_t h = 0; n > 0 && h < x->shape[0]; h++)
 		memcpy(
 		    (char *)y + (h * room + at) * row, (const char *)x->data + (h * x->shape[1] + from) * row, n * row);
+}
+
+int
+kv_rows_copy_there(const struct kv_device *d, const struct kv_tensor *x, size_t from, size_t n, void *y, size_t at,
+    size_t room, struct kv_err *e)
+{
+	const size_t H = x->shape[0], each = n == room ? H : 1; /* heads of one call */
+	const size_t bytes = x->shape[2] * kvk_types[x->type].bytes;
+	size_t *rows = kv_alloc(H * n, sizeof *rows, e);
+	const void *view = NULL;
+	int rc = KV_EMEM;
+
+	if (rows == NULL || (view = kv_device_view_tensor(d, x, e)) == NULL)
+		goto done;
+	for (size_t i = 0; i < H * n; i++)
+		rows[i] = i / n * x->shape[1] + from + i % n;
+	rc = KV_OK;
+	for (size_t h = 0; h < H && rc == KV_OK; h += each)
+		rc = kv_device_check(d,
+		    d->op->gather(d->dev, view, bytes, rows + h * n, each * n, (char *)y + (h * room + at) * bytes),
+		    "gather", e);
+done:
+	kv_device_unview_tensor(d, x, view);
+	free(rows);
+	return rc;
 }

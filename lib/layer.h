@@ -38,5 +38,8 @@ int kv_layers_parse(struct kv_layers *r, const char *text, struct kv_err *e);
 /* Rows x[from .. from + n - 1] of every head of a tensor [H][rows][dim], one head's behind another's, at y + at of
  * [H][room][dim]; bytes as they are. */
 void kv_rows_copy(const struct kv_tensor *x, size_t from, size_t n, void *y, size_t at, size_t room);
+/* The same on a device that has a card's name: x wherever it lies, y there.  Fails: KV_EMEM, KV_EDEV. */
+int kv_rows_copy_there(const struct kv_device *d, const struct kv_tensor *x, size_t from, size_t n, void *y, size_t at,
+    size_t room, struct kv_err *e);
 
 #endif

@@ -252,7 +252,7 @@ exponents(struct expected *x, const struct kv_device *d, struct kv_err *e)
 	int rc = KV_EMEM;
 
 	if ((z = kv_device_alloc(d, Hq * x->T, sizeof *z, e)) == NULL ||
-	    (job.k = kv_device_view(d, x->k->data, x->k->bytes, e)) == NULL ||
+	    (job.k = kv_device_view_tensor(d, x->k, e)) == NULL ||
 	    (job.b = kv_device_view(d, x->mean, Hq * D * sizeof *x->mean, e)) == NULL ||
 	    (job.a = kv_device_view(d, x->cov, Hq * D * D * sizeof *x->cov, e)) == NULL)
 		goto done;
@@ -262,7 +262,7 @@ exponents(struct expected *x, const struct kv_device *d, struct kv_err *e)
 done:
 	kv_device_unview(d, job.a);
 	kv_device_unview(d, job.b);
-	kv_device_unview(d, job.k);
+	kv_device_unview_tensor(d, x->k, job.k);
 	kv_device_free(d, z);
 	return rc;
 }

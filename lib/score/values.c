@@ -18,12 +18,12 @@ kv_score_floats(const struct kv_layer *l, const struct kv_tensor *t, float **y, 
 		return rc;
 	if ((*y = kv_alloc_unset(n, sizeof **y, e)) == NULL)
 		return KV_EMEM;
-	if ((x = kv_device_view(d, t->data, t->bytes, e)) == NULL) {
+	if ((x = kv_device_view_tensor(d, t, e)) == NULL) {
 		rc = KV_EMEM;
 		goto failed;
 	}
 	rc = kv_device_check(d, d->op->get_as(d->dev, *y, KVK_F32, x, t->type, n), "get_as", e);
-	kv_device_unview(d, x);
+	kv_device_unview_tensor(d, t, x);
 	if (rc == KV_OK)
 		return KV_OK;
 failed:

@@ -543,7 +543,7 @@ files_are_no_memory(void **state)
 	const char *victim = scratch("victim"), *path = scratch("lies.kv"), *out = scratch("none.kv");
 	static const char text[8192] = "precious";
 	struct kv_buf raw = { 0 };
-	struct kv_reference r = { victim, 4096, true, 1, 0, 0 };
+	struct kv_reference r = { .path = victim, .at = 4096, .is_memory = true, .stamp = 1 };
 	struct kv_writer *w;
 	struct kv_err e = { 0 };
 	json_t *model = json_pack("{s:i}", "layers", 1), *sequence = json_pack("{s:[i]}", "tokens", 7);

@@ -259,7 +259,9 @@ records_that_lie(void **state)
 		  "{'path':'/x','offset':0,'size':9,'mtime_ns':9}}", "key 'xxh3' is not a checksum" },
 		{ "{'tensor':'k','dtype':'f32','shape':[1],'bytes':4,'parts':1,'xxh3':null}", "key 'xxh3' is not a checksum" },
 		{ REFERENCE("{'path':'/x','offset':0,'memory':1}") ",'parts':0}", "neither true nor false" },
-		{ REFERENCE("{'path':'/x','offset':0,'device':'cuda:0'}") ",'parts':0}", "reference to a device" },
+		{ REFERENCE("{'path':'/x','offset':0,'size':4,'mtime_ns':0,'device':'cuda:0'}") ",'parts':0}", "name of a device" },
+		{ REFERENCE("{'path':'/x','offset':64,'memory':true,'stamp':1,'device':0}") ",'parts':0}", "name of a device" },
+		{ REFERENCE("{'path':'/x','offset':64,'memory':true,'stamp':1,'device':'a b'}") ",'parts':0}", "name of a device" },
 		{ REFERENCE("[]") ",'parts':0}", "not a map" },
 	};
 	struct kv_buf b, tail;
