@@ -437,7 +437,7 @@ write_header(struct run *r, struct kv_err *e)
 
 	kv_writer_on_unmet(r->writer, kv_unmet);
 	if (kv_common.share)
-		kv_writer_share(r->writer);
+		kv_writer_share_on(r->writer, &r->device);
 	if (entry != NULL && r->module != NULL)
 		json_object_set_new(entry, "module", json_string(r->module->hash));
 	if (model == NULL || entry == NULL)

@@ -13,7 +13,9 @@ struct part {
 	size_t H, n;   /* heads and rows that are written */
 	json_t *attrs; /* NULL: none */
 	size_t bytes;
-	void *host;    /* [H][n][D]; NULL as long as the writer has room for it */
+	void *host;       /* [H][n][D]; NULL as long as the writer has room for it */
+	void *there;      /* the same on the device, on its way to: */
+	void *fetched[2]; /* of layers in turn */
 };
 
 enum { Q, Q_BEHIND, K, K_BEHIND, V, N_PARTS };
@@ -23,6 +25,15 @@ static const char *const axes[N_PARTS] = { "head query dim", "head query dim", "
 struct kv_emit {
 	struct kv_emit_options o;
 	struct part part[N_PARTS]; /* name empty: not wanted */
+	bool overlaps; /* a layer is copied to the host while the next is computed, and written then */
+	bool pending;  /* `layer` is on its way */
+	size_t layer;
+};
+
+/* Where a layer's rows of a part begin, and how far apart its heads are, in rows. */
+struct from {
+	const float *at;
+	size_t stride;
 };
 
 json_t *
@@ -77,6 +88,41 @@ open_parts(struct kv_emit *x, size_t T, size_t n_behind, struct kv_err *e)
 	return rc < 0 ? rc : open_rows(x, &x->part[K_BEHIND], "k", o->behind, o->type, Hkv, NULL, T, n_behind, e);
 }
 
+static void
+free_rooms(struct kv_emit *x)
+{
+	const struct kv_device *d = x->o.device;
+
+	for (size_t i = 0; i < N_PARTS; i++)
+		if (x->part[i].there != NULL) {
+			kv_device_free(d, x->part[i].there);
+			d->op->host_free(d->dev, x->part[i].fetched[0]);
+			d->op->host_free(d->dev, x->part[i].fetched[1]);
+			x->part[i].there = x->part[i].fetched[0] = x->part[i].fetched[1] = NULL;
+		}
+}
+
+/* Room for layers on their way from the device; false: there is none, or nothing of the kind is needed. */
+static bool
+take_rooms(struct kv_emit *x)
+{
+	const struct kv_device *d = x->o.device;
+
+	if (d->op->fetch == NULL || kv_writer_shares(x->o.writer))
+		return false;
+	for (size_t i = 0; i < N_PARTS; i++) {
+		struct part *p = &x->part[i];
+
+		if (p->name[0] == '\0' || !kv_writer_leaves(x->o.writer, p->name))
+			continue;
+		if ((p->there = kv_device_alloc(d, p->bytes, 1, NULL)) == NULL ||
+		    (p->fetched[0] = d->op->host_alloc(d->dev, p->bytes)) == NULL ||
+		    (p->fetched[1] = d->op->host_alloc(d->dev, p->bytes)) == NULL)
+			return false;
+	}
+	return true;
+}
+
 int
 kv_emit_new(struct kv_emit **out, const struct kv_emit_options *o, size_t T, size_t n_behind, struct kv_err *e)
 {
@@ -87,11 +133,14 @@ kv_emit_new(struct kv_emit **out, const struct kv_emit_options *o, size_t T, siz
 	if (x == NULL)
 		return KV_EMEM;
 	x->o = *o;
-	if ((rc = open_parts(x, T, n_behind, e)) < 0)
+	if ((rc = open_parts(x, T, n_behind, e)) < 0) {
 		kv_emit_free(x);
-	else
-		*out = x;
-	return rc;
+		return rc;
+	}
+	if (!(x->overlaps = take_rooms(x)))
+		free_rooms(x);
+	*out = x;
+	return KV_OK;
 }
 
 void
@@ -99,7 +148,10 @@ kv_emit_free(struct kv_emit *x)
 {
 	if (x == NULL)
 		return;
+	if (x->pending)
+		x->o.device->op->arrive(x->o.device->dev);
 	kv_writer_settle(x->o.writer, NULL); /* who goes on with the writer hears of its fault */
+	free_rooms(x);
 	for (size_t i = 0; i < N_PARTS; i++) {
 		json_decref(x->part[i].attrs);
 		free(x->part[i].host);
@@ -121,23 +173,17 @@ find_room(struct kv_emit *x, struct part *p, void **room, struct kv_err *e)
 	return p->host != NULL ? KV_OK : KV_EMEM;
 }
 
-/* The part's rows, which begin at `from` and are `stride` apart from head to head, into the stream. */
+/* A layer's rows of a part into the stream: they lie at `data`, or on the device and are lent there. */
 static int
-emit(struct kv_emit *x, size_t layer, struct part *p, const float *from, size_t stride, struct kv_err *e)
+put(struct kv_emit *x, size_t layer, const struct part *p, const void *data, const void *there, struct kv_err *e)
 {
-	size_t shape[] = { p->H, p->n, x->o.cfg->D };
-	struct kv_tensor t = { 0 };
-	void *room;
-	int rc;
+	const size_t shape[] = { p->H, p->n, x->o.cfg->D };
+	struct kv_tensor t;
+	int rc = kv_tensor_init(&t, p->name, (int)layer, p->type, axes[p - x->part], shape, e);
 
-	if (p->name[0] == '\0')
-		return KV_OK;
-	if ((rc = find_room(x, p, &room, e)) < 0 ||
-	    (rc = kv_device_get_rows(x->o.device, room, p->type, from, p->H, stride, p->n, x->o.cfg->D, e)) < 0)
-		return rc;
-	rc = kv_tensor_init(&t, p->name, (int)layer, p->type, axes[p - x->part], shape, e);
 	if (rc == KV_OK) {
-		t.data = room;
+		t.data = data;
+		t.device = there;
 		t.attrs = json_incref(p->attrs);
 		rc = kv_writer_tensor(x->o.writer, &t, e);
 	}
@@ -145,19 +191,103 @@ emit(struct kv_emit *x, size_t layer, struct part *p, const float *from, size_t 
 	return rc;
 }
 
+static int
+put_at_once(struct kv_emit *x, size_t layer, struct part *p, const struct from *from, struct kv_err *e)
+{
+	const struct kv_device *d = x->o.device;
+	const size_t D = x->o.cfg->D;
+	void *room;
+	int rc;
+
+	if ((rc = kv_writer_room_there(x->o.writer, p->name, p->bytes, &room, e)) < 0)
+		return rc;
+	if (room != NULL) {
+		if ((rc = kv_device_copy_rows(d, room, p->type, from->at, p->H, from->stride, p->n, D, e)) < 0 ||
+		    (rc = kv_device_check(d, d->op->wait(d->dev), "what is shared", e)) < 0)
+			return rc;
+		return put(x, layer, p, NULL, room, e);
+	}
+	if ((rc = find_room(x, p, &room, e)) < 0 ||
+	    (rc = kv_device_get_rows(d, room, p->type, from->at, p->H, from->stride, p->n, D, e)) < 0)
+		return rc;
+	return put(x, layer, p, room, NULL, e);
+}
+
+static int
+emit_at_once(struct kv_emit *x, size_t layer, const struct from *from, struct kv_err *e)
+{
+	int rc = kv_writer_settle(x->o.writer, e); /* the memory of the layer before this one is free then */
+
+	for (size_t i = 0; i < N_PARTS && rc == KV_OK; i++)
+		if (x->part[i].name[0] != '\0')
+			rc = put_at_once(x, layer, &x->part[i], &from[i], e);
+	return rc < 0 ? rc : kv_writer_layer_end(x->o.writer, (int)layer, e);
+}
+
+/* ---- overlapped */
+
+static int
+fetch(struct kv_emit *x, size_t layer, const struct part *p, const struct from *from, struct kv_err *e)
+{
+	const struct kv_device *d = x->o.device;
+	int rc = kv_device_copy_rows(d, p->there, p->type, from->at, p->H, from->stride, p->n, x->o.cfg->D, e);
+
+	if (rc < 0)
+		return rc;
+	return kv_device_check(d, d->op->fetch(d->dev, p->fetched[layer % 2], p->there, p->bytes), "fetch", e);
+}
+
+static int
+put_fetched(struct kv_emit *x, size_t layer, struct kv_err *e)
+{
+	int rc = KV_OK;
+
+	for (size_t i = 0; i < N_PARTS && rc == KV_OK; i++)
+		if (x->part[i].there != NULL)
+			rc = put(x, layer, &x->part[i], x->part[i].fetched[layer % 2], NULL, e);
+	return rc < 0 ? rc : kv_writer_layer_end(x->o.writer, (int)layer, e);
+}
+
+static int
+arrive(const struct kv_emit *x, struct kv_err *e)
+{
+	const struct kv_device *d = x->o.device;
+
+	return kv_device_check(d, d->op->arrive(d->dev), "copy to the host", e);
+}
+
+/* This layer sets out, the one before it has arrived and is written; the last one has nothing to wait for. */
+static int
+emit_overlapped(struct kv_emit *x, size_t layer, const struct from *from, struct kv_err *e)
+{
+	int rc;
+
+	if ((rc = arrive(x, e)) < 0 || (rc = kv_writer_settle(x->o.writer, e)) < 0)
+		return rc;
+	for (size_t i = 0; i < N_PARTS && rc == KV_OK; i++)
+		if (x->part[i].there != NULL)
+			rc = fetch(x, layer, &x->part[i], &from[i], e);
+	if (rc == KV_OK && x->pending)
+		rc = put_fetched(x, x->layer, e);
+	x->pending = true;
+	x->layer = layer;
+	if (rc < 0 || layer + 1 < x->o.cfg->L)
+		return rc;
+	rc = arrive(x, e);
+	x->pending = false;
+	return rc == KV_OK ? put_fetched(x, layer, e) : rc;
+}
+
 int
 kv_emit_layer(struct kv_emit *x, const struct kv_layer_view *view, struct kv_err *e)
 {
-	size_t layer = view->layer, skipped = (view->n - x->part[Q].n) * x->o.cfg->D;
-	int rc;
+	const struct from from[N_PARTS] = {
+		[Q] = { view->q + (view->n - x->part[Q].n) * x->o.cfg->D, view->n },
+		[Q_BEHIND] = { view->q_behind, view->n_behind },
+		[K] = { view->k, view->stride },
+		[K_BEHIND] = { view->k_behind, view->stride },
+		[V] = { view->v, view->stride },
+	};
 
-	/* the memory of the layer before this one is free when that has been written */
-	if ((rc = kv_writer_settle(x->o.writer, e)) < 0 ||
-	    (rc = emit(x, layer, &x->part[Q], view->q + skipped, view->n, e)) < 0 ||
-	    (rc = emit(x, layer, &x->part[Q_BEHIND], view->q_behind, view->n_behind, e)) < 0 ||
-	    (rc = emit(x, layer, &x->part[K], view->k, view->stride, e)) < 0 ||
-	    (rc = emit(x, layer, &x->part[K_BEHIND], view->k_behind, view->stride, e)) < 0 ||
-	    (rc = emit(x, layer, &x->part[V], view->v, view->stride, e)) < 0)
-		return rc;
-	return kv_writer_layer_end(x->o.writer, (int)layer, e);
+	return x->overlaps ? emit_overlapped(x, view->layer, from, e) : emit_at_once(x, view->layer, from, e);
 }

@@ -1,0 +1,131 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# --share on a card: keys and values stay in its memory, and programs hand each other the handles.  The card is the shim's.
+
+load helpers
+
+setup() {
+	shim=$KV_BUILD/tests/libkvcuda-shim.so
+	[ -e "$shim" ] || skip 'no shim: it needs the headers of CUDA'
+	cd "$BATS_TEST_TMPDIR"
+	export KV_CUDA_LIBRARY=$shim KV_CUBLAS_LIBRARY=$shim KV_DEVICE=cuda KV_MODEL
+	KV_MODEL=$(tiny_model)
+	text='the quick brown fox jumps over the lazy dog and runs away from it into the dark woods'
+	prompts=(-p "$text" -p "${text:9}" --precision f32 --dtype f32)
+}
+
+# evict [option] - what follows a prefill; what is kept goes to standard output
+evict() { kv-score snapkv "$@" | kv-budget champion -b 30 "$@" | kv-evict --drop q "$@"; }
+
+# references FILE - how many payloads of a stream lie on a card
+references() { grep -ao 'cuda:GPU-' "$1" | wc -l; }
+
+# ends SECONDS COMMAND... - it fails, and in time
+ends() { run --separate-stderr timeout -k 1 "$@"; [ "$status" -ne 0 ] && [ "$status" -ne 124 ] && [ "$status" -ne 137 ]; }
+
+@test "the same cache, with and without, and nothing of K and V leaves the card" {
+	kv-prefill "${prompts[@]}" | evict >want.kv
+	kv-prefill "${prompts[@]}" | tee inline.kv | evict >got.kv
+	cmp want.kv got.kv
+	[ "$(references inline.kv)" -eq 0 ]
+	kv-prefill "${prompts[@]}" -o whole.kv
+	cmp inline.kv whole.kv
+	kv-prefill "${prompts[@]}" --share | tee references.kv | evict >got.kv
+	cmp want.kv got.kv
+	[ "$(references references.kv)" -ge 12 ] # q, k and v of two layers of two prompts
+	[ "$(stat -c %s references.kv)" -lt "$(($(stat -c %s inline.kv) / 4))" ]
+	KV_SHARE=1 KV_SHIM_GUARD=1 kv-prefill "${prompts[@]}" | KV_SHARE=1 KV_SHIM_GUARD=1 evict >got.kv
+	cmp want.kv got.kv
+	KV_SHIM_STREAMS=lazy kv-prefill "${prompts[@]}" --share | KV_SHIM_STREAMS=lazy evict >got.kv
+	cmp want.kv got.kv
+	KV_SHIM_STREAMS=lazy kv-prefill "${prompts[@]}" | cmp - inline.kv
+}
+
+@test "the same answers" {
+	kv-prefill "${prompts[@]}" | evict | kv-decode --precision f32 -n 4 >want
+	kv-prefill "${prompts[@]}" --share | evict --share | kv-decode --precision f32 -n 4 >got
+	cmp want got
+	kv-prefill "${prompts[@]}" | kv-decode --precision f32 -n 4 >want
+	kv-prefill "${prompts[@]}" --share | kv-decode --precision f32 -n 4 >got
+	cmp want got
+}
+
+@test "fewer queries than there are, from behind the prompt too: they are packed on the card" {
+	some() { kv-prefill "${prompts[@]}" --queries all "$@" | kv-score snapkv -w 8 | kv-budget uniform -b 30 | kv-evict --drop q; }
+	some >want.kv
+	KV_SHIM_GUARD=1 some --share >got.kv
+	cmp want.kv got.kv
+	behind() { kv-prefill "${prompts[@]}" --queries window:8 --response tokens:5,6,7,8,9,10,11,12,13,14 "$@" | kv-score truth --only score; }
+	behind >want.kv
+	behind --share >got.kv
+	cmp want.kv got.kv
+}
+
+@test "all layers at once: they wait on the card" {
+	whole() { kv-prefill "${prompts[@]}" "$@" | kv-score cake "$@" | kv-budget cake -b 30 "$@" | kv-evict "$@"; }
+	whole >want.kv
+	whole --share >got.kv
+	cmp want.kv got.kv
+}
+
+@test "who computes elsewhere copies from the card" {
+	export KV_SHIM_DEVICES=2
+	for first in cpu cuda:0 cuda:1; do
+		for second in cpu cuda:0 cuda:1; do
+			kv-prefill "${prompts[@]}" --device cuda:1 | kv-score snapkv --device $first | kv-budget champion -b 30 |
+				kv-evict --device $second --drop q >want.kv
+			kv-prefill "${prompts[@]}" --device cuda:1 --share | kv-score snapkv --device $first --share |
+				kv-budget champion -b 30 --share | kv-evict --device $second --drop q >got.kv
+			cmp want.kv got.kv
+		done
+	done
+	kv-prefill "${prompts[@]}" --share | kv-show >got
+	kv-prefill "${prompts[@]}" | kv-show | cmp - got
+}
+
+@test "a card that the reader cannot open" {
+	ends 20 bash -o pipefail -c 'KV_SHIM_DEVICES=2 kv-prefill "$@" --device cuda:1 --share |
+		KV_SHIM_DEVICES=1 kv-score snapkv -o none.kv' - "${prompts[@]}"
+	grep -Ec 'kv-score: .*layer 0, q: .* on a card that cannot be opened here; .* without --share: .*no card here is cuda:GPU-' \
+		<<<"$stderr"
+	ends 20 bash -o pipefail -c 'kv-prefill "$@" --share | KV_CUDA_LIBRARY=./none.so kv-show' - "${prompts[@]}"
+	grep -Ec 'kv-show: .* on a card that cannot be opened here; .* without --share: .*none.so' <<<"$stderr"
+	[ ! -e none.kv ]
+}
+
+@test "no memory to spare on the card: it is shared on the host" {
+	kv-prefill "${prompts[@]}" | evict >want.kv
+	KV_SHIM_MEMORY=8M kv-prefill "${prompts[@]}" --share | tee references.kv | evict >got.kv
+	cmp want.kv got.kv
+	[ "$(references references.kv)" -eq 0 ]
+	[ "$(grep -ac /proc/ references.kv)" -ge 1 ]
+}
+
+@test "a stream that was stored: what it refers to has gone" {
+	ends 20 bash -o pipefail -c 'kv-prefill "$@" --share | cat >stored.kv' - "${prompts[@]}"
+	grep -c 'nobody has fetched what was left in memory.*without --share' <<<"$stderr"
+	fails 1 'stored.kv: sequence 0, layer 0, q: .* memory of another program, which is gone .* without --share' \
+		kv-score snapkv --only score stored.kv -o none.kv
+	[ ! -e none.kv ]
+}
+
+@test "who lends is killed: its reader says that the stream ends" {
+	mkfifo fifo
+	(kv-prefill "${prompts[@]}" --share & echo $! >id; wait) 3>&- | (
+		head -c 1500 # a part of it, and then no more before it is killed
+		kill -9 "$(cat id)"
+		cat
+	) >fifo 2>/dev/null 3>&- &
+	ends 20 kv-score snapkv fifo -o none.kv
+	grep -Ec 'kv-score: .*(cut short|which is gone)' <<<"$stderr"
+	[ ! -e none.kv ]
+}
+
+@test "the reader is killed: who lends ends" {
+	mkfifo fifo
+	(sleep 20 & echo $! >sleeper; wait) <fifo 3>&- &
+	run --separate-stderr bash -o pipefail -c 'kv-prefill "$@" --share | (kv-score snapkv --share >fifo & sleep 2; kill -9 $!; wait)' - \
+		"${prompts[@]}"
+	kill "$(cat sleeper)"
+	[ "$status" -ne 0 ]
+}
