@@ -10,24 +10,6 @@
 
 #define MIN_MAJOR 8 /* compute capability 8.0: bf16 and cp.async */
 
-/* Operations that are not written yet stay absent from the table: their line there needs no change when they come. */
-#define ABSENT_UNTIL_LINKED(name) extern decltype(name) name __attribute__((weak))
-ABSENT_UNTIL_LINKED(cuda_rms_norm);
-ABSENT_UNTIL_LINKED(cuda_silu_mul);
-ABSENT_UNTIL_LINKED(cuda_heads);
-ABSENT_UNTIL_LINKED(cuda_attention);
-ABSENT_UNTIL_LINKED(cuda_scores);
-ABSENT_UNTIL_LINKED(cuda_reduce_heads);
-ABSENT_UNTIL_LINKED(cuda_row_moments);
-ABSENT_UNTIL_LINKED(cuda_forms);
-ABSENT_UNTIL_LINKED(cuda_pool);
-ABSENT_UNTIL_LINKED(cuda_select);
-ABSENT_UNTIL_LINKED(cuda_rms_norm_back);
-ABSENT_UNTIL_LINKED(cuda_silu_mul_back);
-ABSENT_UNTIL_LINKED(cuda_heads_back);
-ABSENT_UNTIL_LINKED(cuda_behind);
-ABSENT_UNTIL_LINKED(cuda_behind_back);
-
 int
 cuda_fail(struct kvk_dev *dev, int code, const char *fmt, ...)
 {
