@@ -10,6 +10,7 @@
  *	scores_all         every query of the prompt (H2O)
  *	rank               groups of heads reduced, and pooled
  *	select             the kept positions of every head, SnapKV's budgets
+ *	gather             their keys and values
  *	step_score         kv-score's whole work on a layer that is in host memory, as pipes bring it; step_uniform,
  *	step_...           step_champion, step_adakv, kv-budget's; step_evict, kv-evict's
  *	decode             one token behind the whole cache (entries 0), or behind so many entries per head
@@ -63,6 +64,7 @@ enum what {
 	SCORES_ALL,
 	RANK,
 	SELECT,
+	GATHER,
 	STEP_SCORE,
 	STEP_UNIFORM,
 	STEP_CHAMPION,
@@ -71,7 +73,7 @@ enum what {
 	N_WHATS
 };
 static const char *const names[N_WHATS] = { "scores_window", "scores_behind", "scores_all", "rank", "select",
-	"step_score", "step_uniform", "step_champion", "step_adakv", "step_evict" };
+	"gather", "step_score", "step_uniform", "step_champion", "step_adakv", "step_evict" };
 
 struct bench {
 	struct kv_device device;
@@ -119,6 +121,8 @@ struct arrays {
 	void *host_k, *host_q;    /* the same */
 	float *s, *raw, *pooled;  /* device: [Hq][T], [Hkv][T], [Hkv][T] */
 	int32_t *index;           /* device: [Hkv * entries] */
+	void *small;              /* device: [Hkv * entries][D] f16 */
+	size_t *rows;             /* [Hkv * entries] of k: as far apart as they can be */
 	int32_t q_pos[];          /* [T + WINDOW] */
 };
 
@@ -133,6 +137,8 @@ arrays_free(struct bench *b, struct arrays *a)
 	kv_device_free(&b->device, a->raw);
 	kv_device_free(&b->device, a->pooled);
 	kv_device_free(&b->device, a->index);
+	kv_device_free(&b->device, a->small);
+	free(a->rows);
 	free(a->host_k);
 	free(a->host_q);
 	free(a);
@@ -158,8 +164,12 @@ arrays_new(struct bench *b, const struct kv_layer_view *v, struct arrays **out, 
 	    (a->s = kv_device_alloc(d, c->Hq * T, sizeof(float), e)) == NULL ||
 	    (a->raw = kv_device_alloc(d, c->Hkv * T, sizeof(float), e)) == NULL ||
 	    (a->pooled = kv_device_alloc(d, c->Hkv * T, sizeof(float), e)) == NULL ||
-	    (a->index = kv_device_alloc(d, kept, sizeof *a->index, e)) == NULL)
+	    (a->index = kv_device_alloc(d, kept, sizeof *a->index, e)) == NULL ||
+	    (a->small = kv_device_alloc(d, kept * c->D, 2, e)) == NULL ||
+	    (a->rows = kv_alloc(kept, sizeof *a->rows, e)) == NULL)
 		return KV_EMEM;
+	for (size_t i = 0; i < kept; i++)
+		a->rows[i] = c->Hkv * T / kept * i;
 	if ((rc = kv_device_get_rows(d, a->host_k, KVK_F16, v->k, c->Hkv, v->stride, T, c->D, e)) < 0 ||
 	    (rc = kv_device_get_rows(
 	         d, a->host_q, KVK_F32, v->q + a->scored * c->D, c->Hq, T, WINDOW, c->D, e)) < 0)
@@ -199,14 +209,17 @@ run_op(struct bench *b, enum what what, const struct arrays *a, const struct kv_
 		.offset = offset };
 	int rc;
 
+	for (size_t h = 0; h <= c->Hkv; h++)
+		offset[h] = h * (size_t)b->entries.v[b->at];
 	switch (what) {
 	case RANK:
 		rc = op->reduce_heads(dev, a->s, c->Hq, c->Hkv, a->scored, KVK_MEAN, a->raw);
 		return rc != 0 ? rc : op->pool(dev, a->raw, c->Hkv, a->scored, KVK_POOL_MAX, 7, a->pooled);
 	case SELECT:
-		for (size_t h = 0; h <= c->Hkv; h++)
-			offset[h] = h * (size_t)b->entries.v[b->at];
 		return op->select(dev, &select, a->index);
+	case GATHER: /* values as keys */
+		rc = op->gather(dev, a->k, c->D * 2, a->rows, offset[c->Hkv], a->small);
+		return rc != 0 ? rc : op->gather(dev, a->k, c->D * 2, a->rows, offset[c->Hkv], a->small);
 	default:
 		return op->scores(dev, &scores, a->s);
 	}
@@ -238,6 +251,8 @@ time_ops(struct bench *b, const struct kv_layer_view *v, struct kv_err *e)
 		rc = time_op(b, (enum what)i, a, v, e);
 	if (rc == KV_OK && (rc = time_op(b, SCORES_WINDOW, a, v, e)) == KV_OK && (rc = time_op(b, RANK, a, v, e)) == KV_OK)
 		rc = time_op(b, SELECT, a, v, e);
+	if (rc == KV_OK && b->device.op->gather != NULL)
+		rc = time_op(b, GATHER, a, v, e);
 	arrays_free(b, a);
 	return rc;
 }
@@ -322,6 +337,12 @@ stages(void *ctx, const struct kv_layer_view *v, struct kv_err *e)
 	return (rc = time_ops(b, v, e)) == KV_OK ? time_steps(b, v, e) : rc;
 }
 
+static bool
+by_entries(int what)
+{
+	return what == SELECT || what == GATHER || what >= STEP_UNIFORM;
+}
+
 static int
 time_stages(struct bench *b, size_t n, struct kv_err *e)
 {
@@ -338,8 +359,8 @@ time_stages(struct bench *b, size_t n, struct kv_err *e)
 		b->layers = 0;
 		rc = kv_prefill(b->engine, &in, stages, b, NULL, e);
 		for (int i = 0; i < N_WHATS && rc == KV_OK; i++)
-			if (b->at == 0 || i == SELECT || i >= STEP_UNIFORM)
-				print(names[i], n, i == SELECT || i >= STEP_UNIFORM ? (size_t)b->entries.v[b->at] : 0,
+			if (b->seconds[i] > 0 && (b->at == 0 || by_entries(i)))
+				print(names[i], n, by_entries(i) ? (size_t)b->entries.v[b->at] : 0,
 				    b->seconds[i] * L / (double)b->layers);
 	}
 	return rc;

@@ -117,13 +117,13 @@ pipeline() { # DEVICE CACHE - what adakv leaves of it
 }
 
 real_model() {
-	local d tokens=$([ -n "$tiny" ] && echo 64 || echo 1024)
+	local d tokens=$([ -n "$tiny" ] && echo 64 || echo 1024) reply=$([ -n "$tiny" ] && echo 8 || echo 48)
 	export KV_MODEL=$smollm2 KV_PRECISION=f32
 	document -n "$tokens" examples/report.txt >"$work/document" || return 1
 	for d in cpu "$KV_DEVICE"; do
 		limited kv-prefill --device "$d" -f "$work/document" -o "$work/$d.kv" &&
 			pipeline "$d" "$work/$d.kv" >"$work/$d.kept" && pipeline "$d" "$work/cpu.kv" >"$work/$d.same" &&
-			limited kv-decode --device "$d" -n 48 "$work/$d.kept" >"$work/$d.text" || return 1
+			limited kv-decode --device "$d" -n "$reply" "$work/$d.kept" >"$work/$d.text" || return 1
 		kv-show -t index "$work/$d.kept" >"$work/$d.index"
 		kv-show -t index "$work/$d.same" >"$work/$d.index.same"
 	done

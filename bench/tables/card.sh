@@ -28,7 +28,7 @@ printf '\nEVICTION: milliseconds on the card for the whole model, and percent of
 printf '%8s %8s %22s %22s %22s %22s %10s\n' tokens entries SnapKV H2O LookaheadKV LAQ 'LAQ / LKV'
 for n in ${sizes//,/ }; do
 	for b in ${entries//,/ }; do
-		prefill=$(at kvtools prefill "$n") select="($(at kvtools rank "$n"))+($(at kvtools select "$n" "$b"))"
+		prefill=$(at kvtools prefill "$n") select="($(at kvtools rank "$n"))+($(at kvtools select "$n" "$b"))+($(at kvtools gather "$n" "$b"))"
 		snapkv="($(at kvtools scores_window "$n"))+$select" behind="($(at kvtools scores_behind "$n"))+$select"
 		h2o="($(at kvtools scores_all "$n"))+$select"
 		lookahead="($(at kvtools prefill_lookahead "$n"))-($prefill)+$behind"
@@ -40,8 +40,8 @@ for n in ${sizes//,/ }; do
 		printf ' %10s\n' "$(calc %.1f "($laq)/($lookahead)")"
 	done
 done
-printf 'SnapKV: scores of the window, groups and pooling, selection.  Champion-Snap and Ada-KV differ in their budgets (below).\n'
-printf 'LookaheadKV: what %s rows add to the prefill, their scores, selection.  LAQ: SnapKV, %s tokens, scores, selection.\n' \
+printf 'SnapKV: scores of the window, groups and pooling, selection, gathering.  Champion-Snap and Ada-KV differ in their budgets (below).\n'
+printf 'LookaheadKV: what %s rows add to the prefill, their scores, and so on.  LAQ: SnapKV, %s tokens, scores, and so on.\n' \
 	"$behind_rows" "$answer"
 
 printf '\nSTAGES as kv-score, kv-budget and kv-evict run them on layers in host memory: milliseconds for the whole model\n\n'
