@@ -15,8 +15,10 @@
 #   kl, nll, top1   the evicted cache behind the answer's tokens: KL divergence from the full one and -ln p of the
 #           answer, in nats per token, and how often both have the same likeliest token
 # each with its standard deviation, and two-sided p of Wilcoxon's signed-rank test against lookahead on the same
-# prompts. speckv has the answer itself as its draft, and is an upper hint therefore; truth is the oracle.
+# prompts. speckv has the answer itself as its draft, and is an upper hint therefore; truth is the oracle. -raw: ranked
+# without pooling (kv-score --pool none).
 #
+# KV_AGAINST the method that the tests are of, instead of lookahead
 # KV_MODEL   model; else the demo's                     KV_BUDGETS  entries per head and layer ("64 128 256")
 # KV_WORK    folder of what can be used again: a run that was stopped goes on where it was, and another module costs its
 #            own rows only (default: in KV_BUILD, after the names of the prompts and the model)
@@ -41,7 +43,9 @@ fi
 methods() {
 	cat <<-END
 	truth truth uniform
+	truth-raw truth-raw uniform
 	snapkv snapkv uniform
+	snapkv-raw snapkv-raw uniform
 	pyramid snapkv pyramid
 	adakv snapkv adakv
 	champion-snap snapkv champion
@@ -57,6 +61,9 @@ methods() {
 	lookahead lookahead-$key uniform
 	lookahead+champion lookahead-$key champion
 	lookahead+adakv lookahead-$key adakv
+	lookahead-raw lookahead-raw-$key uniform
+	lookahead-raw+champion lookahead-raw-$key champion
+	lookahead-raw+adakv lookahead-raw-$key adakv
 	END
 }
 
@@ -73,6 +80,7 @@ prefill() {
 	[ ! -e answer.kv ] || return 0
 	made all.kv kv-prefill -q --jsonl prompts.jsonl --id-field id --queries all --response generate:64
 	for m in truth snapkv h2o tova streaming knorm speckv; do made $m.kv kv-score $m -q --only score all.kv; done
+	for m in truth snapkv; do made $m-raw.kv kv-score $m -q --pool none --only score all.kv; done
 	made cache.kv kv-score random -q --only k,v,logits all.kv
 	kv-decode -q -n 64 --drop q.response -o answer.kv cache.kv >answer.txt
 	rm all.kv
@@ -92,10 +100,11 @@ others() {
 		done
 	done
 	rm -f first.kv pseudo.kv
-	[ -n "$module" ] && [ ! -e "lookahead-$key.kv" ] || return 0
+	[ -n "$module" ] && [ ! -e "lookahead-raw-$key.kv" ] || return 0
 	kv-prefill -q --jsonl prompts.jsonl --id-field id --lookahead "$module" \
 		--only q.lookahead,k.lookahead -o rows.kv
 	kv-score lookahead -q --only score -o "lookahead-$key.kv" cache.kv rows.kv
+	kv-score lookahead -q --pool none --only score -o "lookahead-raw-$key.kv" cache.kv rows.kv
 	rm rows.kv
 }
 
@@ -188,4 +197,4 @@ done <"$work/groups" >"$work/all.tsv"
 awk -F'\t' 'NR == FNR { if ($7 == "-") out[$3] = 1; next } !($3 in out)' \
 	"$work/all.tsv" "$work/all.tsv" >"$work/rows.tsv"
 echo "rows by prompt: $work/rows.tsv" >&2
-awk -f "$here/table.awk" "$work/rows.tsv"
+awk -v against="${KV_AGAINST:-lookahead}" -f "$here/table.awk" "$work/rows.tsv"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # table.awk - from lines of method, budget, id, recall, kept, mass, kl, nll, top1 to a row per budget and method.
 #
-# p: Wilcoxon's signed-rank test of lookahead against the method on the same prompts, two-sided; zeros are left out;
+# p: Wilcoxon's signed-rank test of one method (-v against=NAME) against each other one on the same prompts, two-sided; zeros are left out;
 # exact up to 50 differences, ties included, beyond by the normal distribution, corrected for ties.
 
 BEGIN {
@@ -100,12 +100,12 @@ function wilcoxon(d, m,   i, j, k, s, end, rank, ties, positive, negative, w, wa
 	return sum < 1 ? sum : 1
 }
 
-# lookahead against m
+# against m
 function p(m, b, what,   i, x, y, d, k) {
-	if (m == "lookahead" || !(("lookahead", b) in n))
+	if (m == against || !((against, b) in n))
 		return "-"
 	for (i = 1; i <= n[m, b]; i++) {
-		x = value["lookahead", b, id[m, b, i], what]
+		x = value[against, b, id[m, b, i], what]
 		y = value[m, b, id[m, b, i], what]
 		if (x == "" || y == "-")
 			return "-"
