@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 # table.awk - from lines of method, budget, id, recall, kept, mass, kl, nll, top1 to a row per budget and method.
 #
-# p: Wilcoxon's signed-rank test of one method (-v against=NAME) against each other one on the same prompts, two-sided; zeros are left out;
-# exact up to 50 differences, ties included, beyond by the normal distribution, corrected for ties.
+# p: Wilcoxon's signed-rank test of one method (-v against=NAME) against each other one on the same prompts, two-sided;
+# zeros are left out; exact up to 50 differences, ties included, beyond by the normal distribution, corrected for ties.
 
 BEGIN {
 	FS = OFS = "\t"
