@@ -50,7 +50,7 @@ TESTS   := $(UNIT:tests/%.c=$B/tests/%)
 TOOLS   := $(TOOL:tests/%.c=$B/tests/%)
 BENCHES := $(BENCH:%.c=$B/%)
 
-.PHONY: all cuda check check-long check-unit check-cli check-cuda check-includes bench demo install uninstall clean help
+.PHONY: all cuda check check-long check-unit check-cli check-cuda check-shim check-includes bench demo install uninstall clean help
 all: $(PROGS) cuda
 
 $B/obj/kernels/%.c.o $B/obj/lib/checksum.c.o: ALLFLAGS += $(KERNEL_CFLAGS)
@@ -117,16 +117,29 @@ $B/tests/lanes-shim: $B/shim/tests/device/lanes.cu.o $(SHIM:%=$B/shim/%.o)
 	@mkdir -p $(@D)
 	$(CXX) $(SANFLAGS) -pthread -o $@ $^ -ldl
 
+# The shim's own tests, planted faults among them; a second time under TSan, which finds races of threads in a warp.
+SHIMTEST := $(if $(SHIM),$(sort $(wildcard tests/cuda-shim/tests/*.cpp)))
+SHIMRUN  := $(SHIMTEST:tests/cuda-shim/tests/%.cpp=$B/tests/shim/%) \
+            $(if $(SAN),,$(SHIMTEST:tests/cuda-shim/tests/%.cpp=$B/tests/shim-tsan/%))
+$B/tests/shim/%: tests/cuda-shim/tests/%.cpp $(SHIM:%=$B/shim/%.o)
+	@mkdir -p $(@D)
+	$(CXX) $(CPPFLAGS) $(SHIMFLAGS) -O2 $(SANFLAGS) -MMD -MP -MF $B/shim/$*.d -o $@ $(filter %.cpp %.o,$^) -lcmocka -pthread -ldl
+$B/tests/shim-tsan/%: tests/cuda-shim/tests/%.cpp $(SHIM:%=$B/shim/%.o)
+	@mkdir -p $(@D)
+	$(CXX) $(CPPFLAGS) $(SHIMFLAGS) -O2 -fsanitize=thread -MMD -MP -MF $B/shim/$*-tsan.d -o $@ $(filter %.cpp %.o,$^) -lcmocka -pthread -ldl
+
 .SECONDARY:
 -include $(shell find $B/obj $B/cuda $B/shim -name '*.d' 2>/dev/null)
 
 # ---- tests: `check` needs no network, no GPU, no model; `check-long` fetches the demo's model and original vocabularies
-check: check-includes check-unit check-cuda check-cli
+check: check-includes check-unit check-shim check-cuda check-cli
 check-includes:
 	@tests/check-includes
 	@tests/check-methods
 check-unit: $(TESTS)
 	@tests/run-unit $(TESTS)
+check-shim: $(SHIMRUN)
+	@$(if $(SHIMRUN),tests/run-unit $(SHIMRUN))
 # Every operation of the CUDA backend, on the shim: no card is needed, the CUDA headers are.
 check-cuda: $(SHIMLIB) $(if $(SHIM),$(DEVTEST:tests/%.c=$B/tests/%) $B/tests/lanes-shim)
 	@$(if $(SHIM),$B/tests/lanes-shim tests/golden/lanes.txt)
@@ -170,6 +183,7 @@ help:
 	@echo 'make demo        install missing Debian packages, fetch a small model, run the whole pipeline'
 	@echo 'make check       all tests (a few minutes; no network, no GPU); with SAN=1 under ASan and UBSan'
 	@echo 'make check-cuda  the CUDA backend alone, on a processor (needs the CUDA headers, no card)'
+	@echo 'make check-cuda  the CUDA backend on the shim; check-shim: the shim itself'
 	@echo 'make check-long  slow tests: the demo model and original vocabularies are fetched'
 	@echo 'make bench       measure every stage and pipeline (10 minutes); BENCH_QUICK=1: try it out (1 minute)'
 	@echo 'make install     to $$DESTDIR$$prefix (/usr/local); make uninstall takes it away'
