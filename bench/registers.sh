@@ -6,20 +6,21 @@
 #
 #	NVCC         the compiler
 #	CUDA_ARCHS   (default "80 90")
+#	JOBS         compilers at a time (default: as many as processors)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C
 nvcc=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 archs=${CUDA_ARCHS:-80 90}
-gencode=()
-for arch in $archs; do gencode+=(-gencode "arch=compute_$arch,code=sm_$arch"); done
+gencode=
+for arch in $archs; do gencode+=" -gencode arch=compute_$arch,code=sm_$arch"; done
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/registers.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
 # One line per kernel and architecture: file, kernel, architecture, registers, shared memory, stack, spilled bytes.
 of() {
-	"$nvcc" -O3 -std=c++17 -I. "${gencode[@]}" -Xptxas -v -c -o "$work/object" "$1" 2>&1 | c++filt | awk -v file="${1##*/}" '
+	"$nvcc" -O3 -std=c++17 -I. $gencode -Xptxas -v -c -o "$work/${1##*/}.o" "$1" 2>&1 | c++filt | awk -v file="${1##*/}" '
 		/Compiling entry function/ {
 			split($0, part, "\047"); kernel = part[2]; arch = part[4]
 			sub(/^void /, "", kernel)
@@ -55,5 +56,8 @@ table() {
 
 files=("$@")
 [ $# -gt 0 ] || files=(kernels/cuda/*.cu)
-for file in "${files[@]}"; do of "$file"; done >"$work/rows"
+export nvcc gencode work
+export -f of
+printf '%s\0' "${files[@]}" | xargs -0 -P "${JOBS:-$(nproc)}" -I '{}' bash -c 'set -o pipefail; of "$1" >"$work/${1##*/}.rows"' of '{}'
+cat "$work"/*.rows >"$work/rows"
 if [ $# -gt 0 ]; then table; else table | tee bench/results/cuda-registers.txt; fi
