@@ -50,7 +50,7 @@ TESTS   := $(UNIT:tests/%.c=$B/tests/%)
 TOOLS   := $(TOOL:tests/%.c=$B/tests/%)
 BENCHES := $(BENCH:%.c=$B/%)
 
-.PHONY: all cuda check check-long check-unit check-cli check-cuda check-shim check-includes bench demo install uninstall clean help
+.PHONY: all cuda check check-long check-unit check-cli check-cuda check-shim cuda-tests check-includes bench demo install uninstall clean help
 all: $(PROGS) cuda
 
 $B/obj/kernels/%.c.o $B/obj/lib/checksum.c.o: ALLFLAGS += $(KERNEL_CFLAGS)
@@ -141,14 +141,16 @@ check-unit: $(TESTS)
 check-shim: $(SHIMRUN)
 	@$(if $(SHIMRUN),tests/run-unit $(SHIMRUN))
 # Every operation of the CUDA backend, on the shim: no card is needed, the CUDA headers are.
-check-cuda: $(SHIMLIB) $(if $(SHIM),$(DEVTEST:tests/%.c=$B/tests/%) $B/tests/lanes-shim)
+check-cuda: cuda-tests $(if $(SHIM),$B/tests/lanes-shim)
 	@$(if $(SHIM),$B/tests/lanes-shim tests/golden/lanes.txt)
 	@$(if $(SHIM),KV_TEST_BACKEND=$(abspath $(SHIMLIB)) KV_CUBLAS_LIBRARY=$(abspath $(SHIMLIB)) \
 	    tests/run-unit $(DEVTEST:tests/%.c=$B/tests/%),\
 	    echo 'the CUDA backend is not tested: $(if $(filter 0,$(CUDA)),CUDA=0,no CUDA headers (cuda_runtime.h))')
 check-cli: $(PROGS) $(TOOLS) $(BENCHES) $(SHIMLIB)
 	@KV_BUILD=$(abspath $B) bats tests/cli
-check-long: all $(TOOLS) $(BENCHES)
+# CUDA_TESTS: their names, else all.
+cuda-tests: $(SHIMLIB) $(if $(SHIM),$(or $(CUDA_TESTS:%=$B/tests/device/%),$(DEVTEST:tests/%.c=$B/tests/%)))
+check-long: all $(TOOLS) $(BENCHES) cuda-tests
 	@KV_BUILD=$(abspath $B) tests/run-long
 
 # ---- measurements: bench/run.sh says what of, and which variables it knows

@@ -11,6 +11,16 @@
 
 #include "tests/lib/kernels.h"
 
+/* KV_TEST_FILTER=PATTERN: only tests of such names, where all would take too long. */
+__attribute__((constructor)) static void
+filter(void)
+{
+	const char *pattern = getenv("KV_TEST_FILTER");
+
+	if (pattern != NULL)
+		cmocka_set_test_filter(pattern);
+}
+
 /* Stays open: what a library registers at its start must not go while the process lives. */
 static const struct kvk_backend *
 backend(void)
