@@ -53,6 +53,8 @@ fi
 printf '%s\n' 'snapkv snapkv uniform' 'champion snapkv champion' >"$work/methods"
 module=${KV_MODULE:-modules/$(basename "$KV_MODEL" .Q4_1.gguf).lookahead.safetensors}
 [ ! -e "$module" ] || echo 'lookahead lookahead uniform' >>"$work/methods"
+# a trained module knows single tokens: unpooled it keeps better ones (modules/README.md)
+declare -A options=([snapkv]='' [lookahead]='--pool none')
 
 timed kv-prefill ${chat---chat} -f "$work/prompt" -o "$work/cache.kv"
 prefill=$seconds
@@ -62,7 +64,8 @@ if [ -e "$module" ]; then
 	times="$times, with lookahead tokens $seconds s"
 fi
 for scores in $(cut -d' ' -f2 "$work/methods" | sort -u); do
-	timed kv-score "$scores" --only score "$work/cache.kv" -o "$work/$scores.kv"
+	# shellcheck disable=SC2086 # options are words
+	timed kv-score "$scores" ${options[$scores]} --only score "$work/cache.kv" -o "$work/$scores.kv"
 	times="$times, $scores scores $seconds s"
 done
 kv-show --json --no-stats "$work/snapkv.kv" >"$work/score.json"
