@@ -21,6 +21,16 @@ fma_shared(int DP, int ROWS)
 	       sizeof(float);
 }
 
+/* Blocks whose registers are to suffice for a multiprocessor: at most four, nor more than the 227 KiB of an sm_90 have
+ * room for. */
+static __host__ __device__ constexpr int
+fma_blocks(int DP, int ROWS)
+{
+	if (ROWS == 1)
+		return DP <= 64 ? 4 : DP <= 128 ? 3 : 2;
+	return DP <= 64 ? 3 : DP <= 128 ? 2 : 1;
+}
+
 /* Four elements of a row as floats, zeros behind its end. */
 static __device__ inline float4
 fma_four(const float *x, size_t left, int vectors)
@@ -257,7 +267,7 @@ fma_end(const struct attend &a, const struct attend_unit &u, bool first, bool la
 }
 
 template <typename T, int ROWS, int DP>
-KV_KERNEL(FMA_THREADS) attend_fma(struct attend a)
+KV_KERNEL(FMA_THREADS, fma_blocks(DP, ROWS)) attend_fma(struct attend a)
 {
 	KV_DYN_SHARED(float, q);
 	float *k = q + DP * fma_q_row(ROWS), *p = k + DP * FMA_K_ROW;

@@ -71,6 +71,14 @@ mma_shared(int DP, int MT, int PARTS)
 	       (PARTS > 1 ? (size_t)mma_height(MT, PARTS) * MMA_S_ROW * sizeof(float) : 0);
 }
 
+/* Blocks whose registers are to suffice for a multiprocessor: ptxas is not to save any for more than shared memory has
+ * room for. */
+static __host__ __device__ constexpr int
+mma_blocks(int DP)
+{
+	return DP <= 64 ? 3 : 2;
+}
+
 /* Entries e .. e + 31 of k and v into a step of the ring, zeros for those behind the unit's last. */
 template <typename T, int DP>
 static __device__ inline void
@@ -343,7 +351,7 @@ mma_step(const struct attend &a, const struct attend_unit &u, int e, const T *q,
 }
 
 template <typename T, int DP, int MT, int PARTS>
-KV_KERNEL(MMA_THREADS) attend_mma(struct attend a)
+KV_KERNEL(MMA_THREADS, mma_blocks(DP)) attend_mma(struct attend a)
 {
 	constexpr int HEIGHT = mma_height(MT, PARTS), STAGES = mma_stages(DP, PARTS), COLS = DP / 8 / PARTS;
 	constexpr int STEP = 2 * MMA_KEYS * (DP + 8);
