@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # registers.sh [FILE.cu ...] - what every CUDA kernel takes of a multiprocessor, as `nvcc -Xptxas -v` tells: registers,
 # static shared memory, stack, spills.  Without files: all of kernels/cuda, and the table goes to
-# bench/results/cuda-registers.txt as well.  Needs nvcc, no card.
+# bench/results/cuda-registers.txt as well.  Needs nvcc, no card.  What else nvcc says goes to stderr, and fails.
 #
 #	NVCC         the compiler
 #	CUDA_ARCHS   (default "80 90")
@@ -20,7 +20,8 @@ trap 'rm -rf "$work"' EXIT
 
 # One line per kernel and architecture: file, kernel, architecture, registers, shared memory, stack, spilled bytes.
 of() {
-	"$nvcc" -O3 -std=c++17 -I. $gencode -Xptxas -v -c -o "$work/${1##*/}.o" "$1" 2>&1 | c++filt | awk -v file="${1##*/}" '
+	"$nvcc" -O3 -std=c++17 -I. $gencode -Xptxas -v -Xcompiler -fPIC,-Wall,-Wextra -c -o "$work/${1##*/}.o" "$1" 2>&1 |
+	c++filt | awk -v file="${1##*/}" '
 		/Compiling entry function/ {
 			split($0, part, "\047"); kernel = part[2]; arch = part[4]
 			sub(/^void /, "", kernel)
@@ -41,7 +42,9 @@ of() {
 			printf "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", file, short, arch, substr($0, RSTART + 5, RLENGTH - 5), shared,
 				stack, spill
 			short = ""
-		}'
+		}
+		!/^ptxas info|bytes stack frame|Function properties for/ { print >"/dev/stderr"; said = 1 }
+		END { exit said }'
 }
 
 table() {
@@ -51,7 +54,7 @@ table() {
 	sort "$work/rows" | while IFS=$'\t' read -r file kernel arch registers shared stack spill; do
 		printf '%-20s %-60s %-6s %9s %7s %6s %6s\n' "$file" "$kernel" "$arch" "$registers" "$shared" "$stack" "$spill"
 	done
-	awk -F '\t' '{ n++; spilled += $7 > 0 } END { printf "\n%d kernels, %d of them with spills\n", n, spilled }' "$work/rows"
+	awk -F '\t' '{ n++; spilled += $7 > 0 } END { printf "\n%d rows, %d of them with spills\n", n, spilled }' "$work/rows"
 }
 
 files=("$@")
