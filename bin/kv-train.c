@@ -8,8 +8,10 @@
 #include "formats/sample_lines.h"
 #include "formats/training_log.h"
 #include "formats/training_state.h"
+#include "lib/file.h"
 #include "lib/train/order.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -390,7 +392,8 @@ measured(void *ctx, const struct kv_training *t, const struct kv_training_figure
 		for (size_t i = 0; i < r->plan.n_k; i++)
 			printf("  recall@%zu %.4f", r->plan.ks[i], f->recall[i]);
 		printf("%s  %.0f s\n", t->best_step == t->step ? "  best" : "", seconds() - r->began);
-		fflush(stdout);
+		if (fflush(stdout) != 0)
+			return kv_fail(e, KV_EIO, "standard output: %s", strerror(errno));
 	}
 	r->loss_sum = 0;
 	r->loss_n = 0;
@@ -416,7 +419,7 @@ stop(void *ctx)
 
 /* A new module, or the one to start from. */
 static int
-open_module(struct run *r, struct kv_err *e)
+make_module(struct run *r, struct kv_err *e)
 {
 	double sigma;
 	int rc;
@@ -432,6 +435,18 @@ open_module(struct run *r, struct kv_err *e)
 	r->shape = r->module->shape;
 	kv_lookahead_init(r->module, kv_common.seed, sigma);
 	return KV_OK;
+}
+
+static int
+open_module(struct run *r, struct kv_err *e)
+{
+	const size_t context = r->model.cfg.context;
+	int rc = make_module(r, e);
+
+	if (rc == KV_OK && context > 0 && r->shape.n >= context)
+		return kv_fail(e, KV_EARG, "%zu lookahead tokens leave no room for a prompt in the model's context of %zu",
+		    r->shape.n, context);
+	return rc;
 }
 
 static int
@@ -525,6 +540,10 @@ make_recipe(struct run *r, struct kv_err *e)
 		json_pack("{s:f s:f s:s s:f s:f s:f s:f s:I s:I s:s}", "rate", o.rate, "last_rate", o.last_rate,
 		    "decay", o.decay, "beta1", o.beta1, "beta2", o.beta2, "eps", o.eps, "clip", o.clip, "measure_every",
 		    (json_int_t)p->measure_every, "patience", (json_int_t)p->patience, "precision", precision)) != 0 ||
+	    json_object_update_new(j,
+		json_pack("{s:s s:I s:I s:f s:s}", "model", r->model.cfg.fingerprint, "tokens",
+		    (json_int_t)r->shape.n, "rank", (json_int_t)r->shape.rank, "alpha", r->shape.alpha, "targets",
+		    kv_lookahead_targets[r->shape.targets])) != 0 ||
 	    (o.response_field == NULL &&
 		json_object_set_new(j, "generate", json_integer((json_int_t)o.generate)) != 0) ||
 	    (o.from != NULL && json_object_set_new(j, "from", json_string(r->module->hash)) != 0)) {
@@ -590,6 +609,18 @@ write_module(struct run *r, struct kv_err *e)
 	return kv_lookahead_write(r->module, o.output, kv_type_find(o.dtype), e);
 }
 
+/* Can a file be written there?  Told before the work, not after it. */
+static int
+check_place(const char *path, struct kv_err *e)
+{
+	struct kv_outfile f;
+	int rc = kv_outfile_open(&f, path, e);
+
+	if (rc == KV_OK)
+		kv_outfile_drop(&f);
+	return rc;
+}
+
 static int
 train(struct run *r, struct kv_err *e)
 {
@@ -611,11 +642,21 @@ train(struct run *r, struct kv_err *e)
 }
 
 static int
+check_places(const struct run *r, struct kv_err *e)
+{
+	int rc = KV_OK;
+
+	if (!o.prepare_only && (rc = check_place(o.output, e)) == KV_OK && o.save_every > 0)
+		rc = check_place(r->checkpoint, e);
+	return rc;
+}
+
+static int
 work(struct run *r, struct kv_err *e)
 {
 	int rc;
 
-	if ((rc = open_model(r, e)) < 0 || (rc = open_lessons(r, e)) < 0 || (rc = read_all(r, e)) < 0 ||
+	if ((rc = check_places(r, e)) < 0 || (rc = open_model(r, e)) < 0 || (rc = open_lessons(r, e)) < 0 || (rc = read_all(r, e)) < 0 ||
 	    (rc = prepare(r, e)) < 0)
 		return rc;
 	if (!o.prepare_only)

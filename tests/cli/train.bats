@@ -168,9 +168,24 @@ figures() {
 	fails 1 'a/b|No such' kv-train lookahead -o a/b/c samples.jsonl
 	train --steps 3 --save-every 1 -o a.safetensors samples.jsonl
 	fails 1 "another training, 'rate' differs" train --steps 3 --save-every 1 -o a.safetensors --resume --lr 0.02 samples.jsonl
+	fails 1 "another training, 'alpha' differs" train --steps 3 --save-every 1 -o a.safetensors --resume --alpha 4 samples.jsonl
+	make_model --seed 9 other.gguf
+	train --steps 3 --save-every 1 -o b.safetensors --response-field response samples.jsonl
+	fails 1 "another training, 'model' differs" train -m other.gguf --steps 3 --save-every 1 -o b.safetensors --resume \
+		--response-field response samples.jsonl
 	printf 'x' | dd of=a.safetensors.checkpoint bs=1 seek=9000 conv=notrunc status=none
 	fails 1 'damaged' train --steps 3 --save-every 1 -o a.safetensors --resume samples.jsonl
 	printf '' >empty.jsonl
 	fails 1 'no prompt' kv-train lookahead -o b empty.jsonl
 	[ ! -e b ]
+}
+
+@test "what cannot be written is found before the work" {
+	fails 1 'nix/a.safetensors: cannot create' train --steps 2 -o nix/a.safetensors samples.jsonl
+	fails 1 'nix/b: cannot create' train --steps 2 -o a.safetensors --checkpoint nix/b samples.jsonl
+	fails 1 '.: Is a directory' train --steps 2 -o . samples.jsonl
+	fails 1 'no room for a prompt in the model.s context' train --rows 512 --steps 2 -o a.safetensors samples.jsonl
+	[ ! -e a.safetensors ]
+	fails 1 'standard output: No space' bash -c 'kv-train lookahead --rows 4 --steps 1 --response-field response \
+		--held-out-share 0.3 -o b.safetensors samples.jsonl >/dev/full'
 }
