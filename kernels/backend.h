@@ -26,7 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define KVK_ABI      10 /* raised with every change of the table */
+#define KVK_ABI      11 /* raised with every change of the table */
 #define KVK_ROW_TILE 64 /* rows; see Conventions */
 
 /* Element types: of tensors in a stream (the first ones) and of weights in a model file (all but I32). */
@@ -198,6 +198,10 @@ struct kvk_backend {
 	 * where weights are used where they lie. */
 	int layers_ahead;
 	size_t chunk_rows; /* rows worth a call while memory for what is wide should stay small; whole tiles */
+
+	/* Whoever is going to multiply asks first: opens the library for it, so that its lack is told before the work.  NULL:
+	 * none is needed. */
+	int (*products)(struct kvk_dev *dev);
 
 	/* What device number `ordinal` is, in one line, without opening it: name, memory, precisions.  Not 0: text says why it
 	 * cannot be used. */

@@ -19,54 +19,55 @@ static const struct {
 	const char *name;
 	bool basic;
 	size_t offset;
+	bool product; /* a product of many rows: products() comes first */
 } ops[] = {
-	{ "describe", true, offsetof(struct kvk_backend, describe) },
-	{ "open", true, offsetof(struct kvk_backend, open) },
-	{ "close", true, offsetof(struct kvk_backend, close) },
-	{ "error", true, offsetof(struct kvk_backend, error) },
-	{ "alloc", true, offsetof(struct kvk_backend, alloc) },
-	{ "free", true, offsetof(struct kvk_backend, free) },
-	{ "view", true, offsetof(struct kvk_backend, view) },
-	{ "unview", true, offsetof(struct kvk_backend, unview) },
-	{ "put", true, offsetof(struct kvk_backend, put) },
-	{ "get", true, offsetof(struct kvk_backend, get) },
-	{ "precision", true, offsetof(struct kvk_backend, precision) },
-	{ "get_as", true, offsetof(struct kvk_backend, get_as) },
-	{ "wait", true, offsetof(struct kvk_backend, wait) },
-	{ "room", true, offsetof(struct kvk_backend, room) },
-	{ "weight_open", false, offsetof(struct kvk_backend, weight_open) },
-	{ "weight_close", false, offsetof(struct kvk_backend, weight_close) },
-	{ "rows", false, offsetof(struct kvk_backend, rows) },
-	{ "linear", false, offsetof(struct kvk_backend, linear) },
-	{ "rms_norm", false, offsetof(struct kvk_backend, rms_norm) },
-	{ "silu_mul", false, offsetof(struct kvk_backend, silu_mul) },
-	{ "heads", false, offsetof(struct kvk_backend, heads) },
-	{ "attention", false, offsetof(struct kvk_backend, attention) },
-	{ "scores", false, offsetof(struct kvk_backend, scores) },
-	{ "reduce_heads", false, offsetof(struct kvk_backend, reduce_heads) },
-	{ "row_moments", false, offsetof(struct kvk_backend, row_moments) },
-	{ "forms", false, offsetof(struct kvk_backend, forms) },
-	{ "pool", false, offsetof(struct kvk_backend, pool) },
-	{ "select", false, offsetof(struct kvk_backend, select) },
-	{ "host_alloc", false, offsetof(struct kvk_backend, host_alloc) },
-	{ "host_free", false, offsetof(struct kvk_backend, host_free) },
-	{ "fetch", false, offsetof(struct kvk_backend, fetch) },
-	{ "arrive", false, offsetof(struct kvk_backend, arrive) },
-	{ "card", false, offsetof(struct kvk_backend, card) },
-	{ "use", false, offsetof(struct kvk_backend, use) },
-	{ "lend", false, offsetof(struct kvk_backend, lend) },
-	{ "borrow", false, offsetof(struct kvk_backend, borrow) },
-	{ "unborrow", false, offsetof(struct kvk_backend, unborrow) },
-	{ "convert", false, offsetof(struct kvk_backend, convert) },
-	{ "gather", false, offsetof(struct kvk_backend, gather) },
-	{ "product", false, offsetof(struct kvk_backend, product) },
-	{ "linear_rows", false, offsetof(struct kvk_backend, linear_rows) },
-	{ "linear_back", false, offsetof(struct kvk_backend, linear_back) },
-	{ "rms_norm_back", false, offsetof(struct kvk_backend, rms_norm_back) },
-	{ "silu_mul_back", false, offsetof(struct kvk_backend, silu_mul_back) },
-	{ "heads_back", false, offsetof(struct kvk_backend, heads_back) },
-	{ "behind", false, offsetof(struct kvk_backend, behind) },
-	{ "behind_back", false, offsetof(struct kvk_backend, behind_back) },
+	{ "describe", true, offsetof(struct kvk_backend, describe), false },
+	{ "open", true, offsetof(struct kvk_backend, open), false },
+	{ "close", true, offsetof(struct kvk_backend, close), false },
+	{ "error", true, offsetof(struct kvk_backend, error), false },
+	{ "alloc", true, offsetof(struct kvk_backend, alloc), false },
+	{ "free", true, offsetof(struct kvk_backend, free), false },
+	{ "view", true, offsetof(struct kvk_backend, view), false },
+	{ "unview", true, offsetof(struct kvk_backend, unview), false },
+	{ "put", true, offsetof(struct kvk_backend, put), false },
+	{ "get", true, offsetof(struct kvk_backend, get), false },
+	{ "precision", true, offsetof(struct kvk_backend, precision), false },
+	{ "get_as", true, offsetof(struct kvk_backend, get_as), false },
+	{ "wait", true, offsetof(struct kvk_backend, wait), false },
+	{ "room", true, offsetof(struct kvk_backend, room), false },
+	{ "weight_open", false, offsetof(struct kvk_backend, weight_open), false },
+	{ "weight_close", false, offsetof(struct kvk_backend, weight_close), false },
+	{ "rows", false, offsetof(struct kvk_backend, rows), false },
+	{ "linear", false, offsetof(struct kvk_backend, linear), true },
+	{ "rms_norm", false, offsetof(struct kvk_backend, rms_norm), false },
+	{ "silu_mul", false, offsetof(struct kvk_backend, silu_mul), false },
+	{ "heads", false, offsetof(struct kvk_backend, heads), false },
+	{ "attention", false, offsetof(struct kvk_backend, attention), false },
+	{ "scores", false, offsetof(struct kvk_backend, scores), false },
+	{ "reduce_heads", false, offsetof(struct kvk_backend, reduce_heads), false },
+	{ "row_moments", false, offsetof(struct kvk_backend, row_moments), false },
+	{ "forms", false, offsetof(struct kvk_backend, forms), false },
+	{ "pool", false, offsetof(struct kvk_backend, pool), false },
+	{ "select", false, offsetof(struct kvk_backend, select), false },
+	{ "host_alloc", false, offsetof(struct kvk_backend, host_alloc), false },
+	{ "host_free", false, offsetof(struct kvk_backend, host_free), false },
+	{ "fetch", false, offsetof(struct kvk_backend, fetch), false },
+	{ "arrive", false, offsetof(struct kvk_backend, arrive), false },
+	{ "card", false, offsetof(struct kvk_backend, card), false },
+	{ "use", false, offsetof(struct kvk_backend, use), false },
+	{ "lend", false, offsetof(struct kvk_backend, lend), false },
+	{ "borrow", false, offsetof(struct kvk_backend, borrow), false },
+	{ "unborrow", false, offsetof(struct kvk_backend, unborrow), false },
+	{ "convert", false, offsetof(struct kvk_backend, convert), false },
+	{ "gather", false, offsetof(struct kvk_backend, gather), false },
+	{ "product", false, offsetof(struct kvk_backend, product), true },
+	{ "linear_rows", false, offsetof(struct kvk_backend, linear_rows), true },
+	{ "linear_back", false, offsetof(struct kvk_backend, linear_back), true },
+	{ "rms_norm_back", false, offsetof(struct kvk_backend, rms_norm_back), false },
+	{ "silu_mul_back", false, offsetof(struct kvk_backend, silu_mul_back), false },
+	{ "heads_back", false, offsetof(struct kvk_backend, heads_back), false },
+	{ "behind", false, offsetof(struct kvk_backend, behind), false },
+	{ "behind_back", false, offsetof(struct kvk_backend, behind_back), false },
 };
 #define CARDS_MAX 64 /* that are looked at */
 #define N_OPS (sizeof ops / sizeof *ops)
@@ -93,7 +94,7 @@ kv_device_check_table(const struct kvk_backend *t, struct kv_err *e)
 
 /* Are all of these, separated by spaces, in the table? */
 static int
-check_ops(const struct kvk_backend *t, const char *needs, struct kv_err *e)
+check_ops(const struct kvk_backend *t, struct kvk_dev *dev, const char *needs, struct kv_err *e)
 {
 	for (size_t n; *needs != '\0'; needs += n + (needs[n] == ' ')) {
 		size_t i = 0;
@@ -105,6 +106,8 @@ check_ops(const struct kvk_backend *t, const char *needs, struct kv_err *e)
 		if (!has(t, i))
 			return kv_fail(e, KV_EDEV, "%s: the device lacks the operation '%s': use --device cpu", t->name,
 			    ops[i].name);
+		if (ops[i].product && dev != NULL && t->products != NULL && t->products(dev) != 0)
+			return kv_fail(e, KV_EDEV, "%s: %s", t->name, t->error(dev));
 	}
 	return KV_OK;
 }
@@ -187,7 +190,7 @@ find_card(const struct kvk_backend *t, const char *card, int *ordinal, struct kv
 	char name[256] = "";
 	int rc = kv_device_check_table(t, e), status;
 
-	if (rc < 0 || (rc = check_ops(t, "card use lend borrow unborrow convert gather", e)) < 0)
+	if (rc < 0 || (rc = check_ops(t, NULL, "card use lend borrow unborrow convert gather", e)) < 0)
 		return rc;
 	for (*ordinal = 0; *ordinal < CARDS_MAX; ++*ordinal) {
 		if ((status = t->card(*ordinal, name, sizeof name)) == 0 && strcmp(name, card) == 0)
@@ -247,7 +250,7 @@ open_auto(struct kv_device *d, unsigned threads, const char *needs, struct kv_er
 	bool absent = false;
 
 	if (open_cuda(d, NULL, 0, threads, &absent, &why) == KV_OK) {
-		if (check_ops(d->op, needs, &why) == KV_OK)
+		if (check_ops(d->op, d->dev, needs, &why) == KV_OK)
 			return KV_OK;
 		kv_device_close(d);
 	}
@@ -352,7 +355,7 @@ kv_device_ready(struct kv_device *d, const char *needs, struct kv_err *e)
 {
 	int rc = d->op == NULL ? open_named(d, needs, e) : KV_OK;
 
-	return rc == KV_OK ? check_ops(d->op, needs, e) : rc;
+	return rc == KV_OK ? check_ops(d->op, d->dev, needs, e) : rc;
 }
 
 int

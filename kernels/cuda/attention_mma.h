@@ -165,16 +165,16 @@ mma_values(const uint32_t (&p)[MT][2][4], const T *v, float (&o)[MT][COLS][4])
 	}
 }
 
-/* Softmax of one row (half 0: g, 1: g + 8) over its part of 32 logits, four lanes together: s becomes weights, m and
+/* Softmax of one row (side 0: g, 1: g + 8) over its part of 32 logits, four lanes together: s becomes weights, m and
  * l follow; returns the factor of what was summed before. */
 static __device__ inline float
-mma_soften(float (&s)[4][4], int half, float scale, float *m, float *l)
+mma_soften(float (&s)[4][4], int side, float scale, float *m, float *l)
 {
 	float top = -INFINITY, sum = 0, base, old;
 
 #pragma unroll
 	for (int t = 0; t < 4; t++)
-		top = fmaxf(top, fmaxf(s[t][2 * half], s[t][2 * half + 1]));
+		top = fmaxf(top, fmaxf(s[t][2 * side], s[t][2 * side + 1]));
 	top = fmaxf(top, __shfl_xor_sync(KV_FULL, top, 1));
 	top = fmaxf(top, __shfl_xor_sync(KV_FULL, top, 2));
 	top = fmaxf(*m, top * scale);
@@ -184,7 +184,7 @@ mma_soften(float (&s)[4][4], int half, float scale, float *m, float *l)
 #pragma unroll
 	for (int t = 0; t < 4; t++)
 #pragma unroll
-		for (int i = 2 * half; i < 2 * half + 2; i++) {
+		for (int i = 2 * side; i < 2 * side + 2; i++) {
 			s[t][i] = ptx_exp2(fmaf(s[t][i], scale, -base));
 			sum += s[t][i];
 		}
@@ -202,32 +202,32 @@ mma_exchange(const float (&own)[MT][TILES][4], float (&s)[MT][4][4], float *room
 	if constexpr (TILES < 4) {
 #pragma unroll
 		for (int i = 0; i < MT * TILES * 2; i++) {
-			const int m = i / 2 / TILES, t = i / 2 % TILES, half = i % 2;
+			const int m = i / 2 / TILES, t = i / 2 % TILES, side = i % 2;
 
-			*(float2 *)(at + (m * 16 + half * 8) * MMA_S_ROW + (part * TILES + t) * 8) =
-			    make_float2(own[m][t][half * 2], own[m][t][half * 2 + 1]);
+			*(float2 *)(at + (m * 16 + side * 8) * MMA_S_ROW + (part * TILES + t) * 8) =
+			    make_float2(own[m][t][side * 2], own[m][t][side * 2 + 1]);
 		}
 		__syncthreads();
 	}
 #pragma unroll
 	for (int i = 0; i < MT * 8; i++) {
-		const int m = i / 8, t = i / 2 % 4, half = i % 2;
+		const int m = i / 8, t = i / 2 % 4, side = i % 2;
 
 		if constexpr (TILES < 4) {
-			const float2 x = *(float2 *)(at + (m * 16 + half * 8) * MMA_S_ROW + t * 8);
+			const float2 x = *(float2 *)(at + (m * 16 + side * 8) * MMA_S_ROW + t * 8);
 
-			s[m][t][half * 2] = x.x;
-			s[m][t][half * 2 + 1] = x.y;
+			s[m][t][side * 2] = x.x;
+			s[m][t][side * 2 + 1] = x.y;
 		} else {
-			s[m][t][half * 2] = own[m][t][half * 2];
-			s[m][t][half * 2 + 1] = own[m][t][half * 2 + 1];
+			s[m][t][side * 2] = own[m][t][side * 2];
+			s[m][t][side * 2 + 1] = own[m][t][side * 2 + 1];
 		}
 	}
 }
 
 /* Keys from `sees` on, counted from the step's first, are hidden. */
 static __device__ inline void
-mma_hide(float (&s)[4][4], int half, int sees)
+mma_hide(float (&s)[4][4], int side, int sees)
 {
 	const int first = (int)threadIdx.x % 4 * 2;
 
@@ -236,20 +236,20 @@ mma_hide(float (&s)[4][4], int half, int sees)
 #pragma unroll
 		for (int i = 0; i < 2; i++)
 			if (t * 8 + first + i >= sees)
-				s[t][2 * half + i] = -INFINITY;
+				s[t][2 * side + i] = -INFINITY;
 }
 
-/* One row of each four lanes, o of half 0 or 1, to room [8][DP + 8] of the warp. */
+/* One row of each four lanes, o of side 0 or 1, to room [8][DP + 8] of the warp. */
 template <int DP, int COLS>
 static __device__ inline void
-mma_stage(const float (&o)[COLS][4], int half, float *room)
+mma_stage(const float (&o)[COLS][4], int side, float *room)
 {
 	const int lane = (int)threadIdx.x % 32;
 
 #pragma unroll
 	for (int c = 0; c < COLS; c++)
 		*(float2 *)(room + lane / 4 * (DP + 8) + c * 8 + lane % 4 * 2) =
-		    make_float2(o[c][2 * half], o[c][2 * half + 1]);
+		    make_float2(o[c][2 * side], o[c][2 * side + 1]);
 }
 
 /* Out with these 8 rows, r0 the first, WIDTH columns from col on; mine: what becomes of the lane's row. */
@@ -311,7 +311,7 @@ mma_end(const struct attend &a, const struct attend_unit &u, bool first, bool la
 	}
 }
 
-/* The step of entries e .. e + 31, at k (and v behind it): o, and m and l of a row in each half, follow. */
+/* The step of entries e .. e + 31, at k (and v behind it): o, and m and l of a row in each side, follow. */
 template <typename T, int DP, int MT, int PARTS>
 static __device__ inline void
 mma_step(const struct attend &a, const struct attend_unit &u, int e, const T *q, const T *k, float *exchange,

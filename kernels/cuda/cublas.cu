@@ -73,8 +73,8 @@ check(struct kvk_dev *dev, const struct cuda_products *p, cublasStatus_t status,
 	    p->text(status));
 }
 
-static int
-open_products(struct kvk_dev *dev)
+int
+cuda_products_open(struct kvk_dev *dev)
 {
 	struct cuda_products *p;
 	int rc;
@@ -133,7 +133,7 @@ cuda_gemm(struct kvk_dev *dev, const struct cuda_gemm_job *g)
 
 	if (!cuda_gemm_takes(g))
 		return cuda_fail(dev, CUDA_ESHAPE, "a product of %zu x %zu x %zu is too large", g->m, g->n, g->k);
-	if ((rc = open_products(dev)) != 0)
+	if ((rc = cuda_products_open(dev)) != 0)
 		return rc;
 	return check(dev, dev->products,
 	    dev->products->gemm(dev->products->handle, b_plain ? CUBLAS_OP_N : CUBLAS_OP_T,

@@ -188,6 +188,7 @@ const struct kvk_backend kvk_cuda = {
 	.name = "cuda",
 	.layers_ahead = 1,
 	.chunk_rows = 32 * KVK_ROW_TILE,
+	.products = cuda_products_open,
 	.describe = dev_describe,
 	.open = dev_open,
 	.close = dev_close,

@@ -121,6 +121,7 @@ struct cuda_gemm_job {
 int cuda_gemm(struct kvk_dev *dev, const struct cuda_gemm_job *g);
 /* Can cuBLAS do it: are strides and sizes such as it takes? */
 bool cuda_gemm_takes(const struct cuda_gemm_job *g);
+int cuda_products_open(struct kvk_dev *dev); /* once; contract: products() */
 void cuda_products_close(struct kvk_dev *dev);
 
 /* A grid of n items in blocks of `step`; more than the x axis can hold is the caller's loop: at most 2^31 - 1. */

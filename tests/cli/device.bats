@@ -74,3 +74,13 @@ shim() {
 	shim
 	KV_SHIM_MEMORY=100000 fails 1 'out of (device )?memory' kv-prefill --device cuda -p x
 }
+
+@test "no cuBLAS: auto says so and takes the processor, --device cuda gives the reason; scores need none" {
+	shim
+	export KV_CUBLAS_LIBRARY=./none.so
+	fails 0 'warning: cuda: .*none.so.*; the CPU computes instead' kv-prefill --device auto -p x -o x.kv
+	fails 1 'cuda: .*none.so' kv-prefill --device cuda -p x -o y.kv
+	[ ! -e y.kv ]
+	kv-score knorm --device cuda -o s.kv x.kv
+	[ -s s.kv ]
+}
