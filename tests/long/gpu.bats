@@ -4,6 +4,7 @@
 load ../cli/helpers
 
 @test "GPU_TINY: every part runs, both devices agree, every table has its figures" {
+	[ -n "${KV_GPU_TINY:-}" ] || skip "takes many minutes: KV_GPU_TINY=1 runs it"
 	[ -e "$KV_BUILD/tests/libkvcuda-shim.so" ] || skip "the shim is not built (make check-cuda)"
 	case $KV_BUILD in */san) skip "sanitizers bring time and memory of their own" ;; esac
 	KV_DEVICE=cuda GPU_TINY=1 GPU_SECONDS=1200 GPU_SMOLLM2=$KV_LONG_MODEL GPU_PYTHON=false \
