@@ -38,7 +38,7 @@ CUDA_ARCH ?= -gencode arch=compute_80,code=sm_80 -gencode 'arch=compute_90,code=
 CUDA_INC  := $(firstword $(foreach d,$(CUDA_HOME)/include $(NVCC:%/bin/nvcc=%/include) /usr/local/cuda/include /usr/include, \
              $(patsubst %/cuda_runtime.h,%,$(wildcard $d/cuda_runtime.h))))
 CU        := $(sort $(wildcard kernels/cuda/*.cu))
-SHIM      := $(if $(filter 0,$(CUDA))$(if $(CUDA_INC),,none),,$(filter-out tests/cuda-shim/test_%,$(sort $(wildcard tests/cuda-shim/*.cpp))))
+SHIM      := $(if $(filter 0,$(CUDA))$(if $(CUDA_INC),,none),,$(sort $(wildcard tests/cuda-shim/*.cpp)))
 DEVTEST   := $(sort $(wildcard tests/device/*.c))
 CUDALIB   := $(if $(filter 0,$(CUDA))$(SAN)$(if $(NVCC),,none),,$B/libkvcuda.so)
 SHIMLIB   := $(if $(SHIM),$B/tests/libkvcuda-shim.so)

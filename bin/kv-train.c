@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 static struct {
@@ -614,9 +615,12 @@ static int
 check_place(const char *path, struct kv_err *e)
 {
 	struct kv_outfile f;
-	int rc = kv_outfile_open(&f, path, e);
+	struct stat st;
+	int rc;
 
-	if (rc == KV_OK)
+	if (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+		return KV_OK; /* a pipe is opened once */
+	if ((rc = kv_outfile_open(&f, path, e)) == KV_OK)
 		kv_outfile_drop(&f);
 	return rc;
 }
@@ -656,8 +660,8 @@ work(struct run *r, struct kv_err *e)
 {
 	int rc;
 
-	if ((rc = check_places(r, e)) < 0 || (rc = open_model(r, e)) < 0 || (rc = open_lessons(r, e)) < 0 || (rc = read_all(r, e)) < 0 ||
-	    (rc = prepare(r, e)) < 0)
+	if ((rc = check_places(r, e)) < 0 || (rc = open_model(r, e)) < 0 || (rc = open_lessons(r, e)) < 0 ||
+	    (rc = read_all(r, e)) < 0 || (rc = prepare(r, e)) < 0)
 		return rc;
 	if (!o.prepare_only)
 		return train(r, e);

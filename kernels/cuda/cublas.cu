@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * cuBLAS: opened by the first product, so that programs without one neither need nor load it. */
+ * cuBLAS: opened for whoever multiplies (products()), so that programs without one neither need nor load it. */
 #include "kernels/cuda/cuda.h"
 
 #include <cublas_api.h>

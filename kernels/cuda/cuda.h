@@ -25,7 +25,7 @@ enum cuda_error {
 	CUDA_EMATH,    /* cuBLAS is missing, or refused */
 };
 
-struct cuda_products; /* cuBLAS, opened by the first product: kernels/cuda/cublas.cu */
+struct cuda_products; /* cuBLAS, opened for whoever multiplies: kernels/cuda/cublas.cu */
 struct cuda_memory;     /* device memory: kernels/cuda/memory.cu */
 struct cuda_staging;  /* pinned host memory: kernels/cuda/staging.cu */
 struct cuda_spares;   /* memory of weights that were closed: kernels/cuda/weight.cu */
