@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The queue of cp.async of a thread.
  */
-#include "engine.h"
+#include "block.h"
 
 #include <stdlib.h>
 

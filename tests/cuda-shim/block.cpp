@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * A block: its threads start one after another, each on the stack of one that has ended if there is one; barriers.
  */
-#include "engine.h"
+#include "block.h"
 
 #include <stdio.h>
 

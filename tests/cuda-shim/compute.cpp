@@ -2,7 +2,7 @@
  * What the lanes of a warp compute together, from the definitions: CUDA's programming guide for shuffles, votes and
  * reductions; the PTX ISA's tables of registers over lanes for mma.m16n8k16 and ldmatrix.
  */
-#include "engine.h"
+#include "block.h"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

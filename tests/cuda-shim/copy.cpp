@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "engine.h"
+#include "block.h"
 #include "runtime.h"
 
 struct rectangle {

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#include "engine.h"
+#include "block.h"
 #include "gemm.h"
 #include "runtime.h"
 

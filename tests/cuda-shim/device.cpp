@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine.h"
+#include "block.h"
 #include "runtime.h"
 
 static thread_local cudaError_t last_error;

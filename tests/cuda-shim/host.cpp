@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine.h"
+#include "block.h"
 #include "memory.h"
 #include "runtime.h"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine.h"
+#include "block.h"
 #include "memory.h"
 #include "runtime.h"
 

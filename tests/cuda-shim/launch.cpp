@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Launches: limits of the card, attributes of kernels, arguments.
  */
-#include "engine.h"
+#include "block.h"
 
 #include <map>
 #include <string.h>

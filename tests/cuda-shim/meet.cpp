@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Meetings of the lanes of a warp.
  */
-#include "engine.h"
+#include "block.h"
 
 int
 kv_shim_nothing(void *const *lanes, unsigned mask)

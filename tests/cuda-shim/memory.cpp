@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "engine.h"
+#include "block.h"
 #include "runtime.h"
 
 enum { MARK = 0xa5 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Reports: one line on stderr, then abort(), so that no test passes over them.
  */
-#include "engine.h"
+#include "block.h"
 
 #include <signal.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
  * A block's shared memory: 0xff bytes (NaN) when the block starts; between variables a gap that nobody may touch.  The
  * launch's dynamic part ends where a page without access begins.
  */
-#include "engine.h"
+#include "block.h"
 
 #include <stdlib.h>
 #include <string.h>

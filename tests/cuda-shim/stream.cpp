@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "engine.h"
+#include "block.h"
 #include "runtime.h"
 
 struct CUstream_st {

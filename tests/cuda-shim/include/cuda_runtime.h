@@ -7,7 +7,7 @@
 
 #include_next <cuda_runtime.h>
 
-#include "shim/engine.h"
+#include "shim/thread.h"
 
 #include "shim/warp.h"
 

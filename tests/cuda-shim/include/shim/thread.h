@@ -3,8 +3,8 @@
  *
  * One fiber per CUDA thread; a fiber gives way only at a barrier, at a warp function and at its end.
  */
-#ifndef KV_SHIM_ENGINE_H
-#define KV_SHIM_ENGINE_H
+#ifndef KV_SHIM_THREAD_H
+#define KV_SHIM_THREAD_H
 
 #include <stddef.h>
 #include <stdint.h>

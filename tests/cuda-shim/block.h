@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * The engine's parts and what they share: the block that runs.  One block runs at a time, under the run-time's lock.
+ * The block that runs, which the engine's parts share.  One block runs at a time, under the run-time's lock.
  */
-#ifndef SHIM_ENGINE_H
-#define SHIM_ENGINE_H
+#ifndef SHIM_BLOCK_H
+#define SHIM_BLOCK_H
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #error "the shim's own sources are never built with sanitizers, only kernels are: README.md"
