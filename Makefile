@@ -1,7 +1,7 @@
 # kvtools: the whole build.  `make help` lists the targets; nothing is guessed.
 #   CC, CFLAGS, CPPFLAGS, LDFLAGS, prefix, DESTDIR belong to you (or your packager); SAN=1 adds ASan and UBSan.
-#   KERNEL_CFLAGS is for kernels/ and lib/checksum.c only: the default uses every instruction of the machine that builds.
-#   CUDA=0 leaves libkvcuda.so out; NVCC, NVCCFLAGS, CUDA_ARCH, CUDA_HOME say how it is built.
+#   KERNEL_CFLAGS is for kernels/ and lib/checksum.c alone: by default every instruction of the machine that builds.
+#   CUDA=0 leaves libkvcuda.so out; NVCC, NVCCFLAGS, CUDA_ARCH, CUDA_HOME say how it is built (cuda.mk).
 #   -ffp-contract=off everywhere else: budgets and kept sets must be the same integers on every machine.
 
 VERSION := 0.1.0
@@ -13,7 +13,7 @@ KERNEL_CFLAGS ?= -O3 -march=native
 WARN    := -Wall -Wextra -Wshadow
 comma   := ,
 SANFLAGS := $(if $(SAN),-fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
-# Thread-local memory of libraries that are opened late, as oneDNN is, confuses ASan's view of it, and then its leak check.
+# Thread-local memory of libraries that are opened late, as oneDNN is, confuses ASan and then its leak check.
 ifdef SAN
 export ASAN_OPTIONS := $(if $(ASAN_OPTIONS),$(ASAN_OPTIONS):)intercept_tls_get_addr=0
 endif
@@ -30,19 +30,6 @@ TOOL  := $(sort $(wildcard tests/tools/*.c))
 BENCH := $(sort $(wildcard bench/*.c))
 BLIB  := $(sort $(wildcard bench/lib/*.c))
 
-# ---- CUDA: libkvcuda.so by nvcc, and the same files by a host compiler against tests/cuda-shim, for the tests
-NVCC      ?= $(firstword $(if $(CUDA_HOME),$(wildcard $(CUDA_HOME)/bin/nvcc)) $(shell command -v nvcc 2>/dev/null) \
-             $(wildcard /usr/local/cuda/bin/nvcc))
-NVCCFLAGS ?= -O3
-CUDA_ARCH ?= -gencode arch=compute_80,code=sm_80 -gencode 'arch=compute_90,code=[sm_90,compute_90]'
-CUDA_INC  := $(firstword $(foreach d,$(CUDA_HOME)/include $(NVCC:%/bin/nvcc=%/include) /usr/local/cuda/include /usr/include, \
-             $(patsubst %/cuda_runtime.h,%,$(wildcard $d/cuda_runtime.h))))
-CU        := $(sort $(wildcard kernels/cuda/*.cu))
-SHIM      := $(if $(filter 0,$(CUDA))$(if $(CUDA_INC),,none),,$(sort $(wildcard tests/cuda-shim/*.cpp)))
-DEVTEST   := $(sort $(wildcard tests/device/*.c))
-CUDALIB   := $(if $(filter 0,$(CUDA))$(SAN)$(if $(NVCC),,none),,$B/libkvcuda.so)
-SHIMLIB   := $(if $(SHIM),$B/tests/libkvcuda-shim.so)
-
 LIBOBJ  := $(LIB:%=$B/obj/%.o)
 TLIBOBJ := $(TLIB:%=$B/obj/%.o)
 PROGS   := $(BIN:bin/%.c=$B/bin/%)
@@ -50,7 +37,8 @@ TESTS   := $(UNIT:tests/%.c=$B/tests/%)
 TOOLS   := $(TOOL:tests/%.c=$B/tests/%)
 BENCHES := $(BENCH:%.c=$B/%)
 
-.PHONY: all cuda check check-long check-unit check-cli check-cuda check-shim cuda-tests check-includes bench demo install uninstall clean help
+.PHONY: all cuda check check-includes check-unit check-shim check-cuda cuda-tests check-cli check-long
+.PHONY: bench demo install uninstall clean help
 all: $(PROGS) cuda
 
 $B/obj/kernels/%.c.o $B/obj/lib/checksum.c.o: ALLFLAGS += $(KERNEL_CFLAGS)
@@ -81,75 +69,20 @@ $B/bench/%: $B/obj/bench/%.c.o $(BLIB:%=$B/obj/%.o) $(SHARE:%=$B/obj/%.o) $B/lib
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(ALLFLAGS) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 
-# Without CUDA nothing is missing but this library: programs open it when they are told to compute on a card.
-cuda: $(CUDALIB)
-	@$(if $(CUDALIB)$(filter 0,$(CUDA))$(SAN),:,echo 'libkvcuda.so is not built: no nvcc in CUDA_HOME, PATH or /usr/local/cuda (NVCC=... names it)')
-
-# A minute of nvcc is not done again for a change of this file.
-CUFLAGS = -std=c++17 -I. -Xcompiler -fPIC$(comma)-fvisibility=hidden$(comma)-Wall$(comma)-Wextra
-$B/cuda/%.cu.o: %.cu
-	@mkdir -p $(@D)
-	$(NVCC) $(CPPFLAGS) $(NVCCFLAGS) $(CUFLAGS) $(CUDA_ARCH) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
-$B/cuda/%.c.o $B/shim/%.c.o: %.c
-	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) $(ALLFLAGS) $(SANFLAGS) -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
-$B/libkvcuda.so: $(CU:%=$B/cuda/%.o) $B/cuda/kernels/types.c.o
-	$(NVCC) -shared -Xlinker --exclude-libs$(comma)ALL -o $@ $^
-
-# tests/cuda-shim/README.md: the shim itself is never built with sanitizers.
-SHIMFLAGS = -std=c++17 -march=native -ffp-contract=off -g -fno-strict-aliasing -fPIC -fvisibility=hidden $(WARN) -Wno-unknown-pragmas \
-            -DKV_CUDA_SHIM -I. -Itests/cuda-shim/include -isystem $(CUDA_INC)
-$B/shim/%.cu.o: %.cu
-	@mkdir -p $(@D)
-	$(CXX) $(CPPFLAGS) $(SHIMFLAGS) -O2 $(SANFLAGS) -MMD -MP -c -o $@ -x c++ $<
-$B/shim/%.cpp.o: %.cpp
-	@mkdir -p $(@D)
-	$(CXX) $(CPPFLAGS) $(SHIMFLAGS) -O3 -MMD -MP -c -o $@ $<
-$B/tests/libkvcuda-shim.so: $(CU:%=$B/shim/%.o) $(SHIM:%=$B/shim/%.o) $B/shim/kernels/types.c.o
-	@mkdir -p $(@D)
-	$(CXX) -shared $(SANFLAGS) -pthread -o $@ $^ -ldl
-
-# What lanes of a warp get (tests/golden/lanes.txt): one program for a card, one for the shim.
-$B/tests/lanes: tests/device/lanes.cu
-	@mkdir -p $(@D) $B/cuda
-	$(NVCC) $(CPPFLAGS) $(NVCCFLAGS) $(CUFLAGS) $(CUDA_ARCH) -MMD -MP -MF $B/cuda/lanes.d -o $@ $<
-$B/tests/lanes-shim: $B/shim/tests/device/lanes.cu.o $(SHIM:%=$B/shim/%.o)
-	@mkdir -p $(@D)
-	$(CXX) $(SANFLAGS) -pthread -o $@ $^ -ldl
-
-# The shim's own tests, planted faults among them; a second time under TSan, which finds races of threads in a warp.
-SHIMTEST := $(if $(SHIM),$(sort $(wildcard tests/cuda-shim/tests/*.cpp)))
-SHIMRUN  := $(SHIMTEST:tests/cuda-shim/tests/%.cpp=$B/tests/shim/%) \
-            $(if $(SAN),,$(SHIMTEST:tests/cuda-shim/tests/%.cpp=$B/tests/shim-tsan/%))
-$B/tests/shim/%: tests/cuda-shim/tests/%.cpp $(SHIM:%=$B/shim/%.o)
-	@mkdir -p $(@D)
-	$(CXX) $(CPPFLAGS) $(SHIMFLAGS) -O2 $(SANFLAGS) -MMD -MP -MF $B/shim/$*.d -o $@ $(filter %.cpp %.o,$^) -lcmocka -pthread -ldl
-$B/tests/shim-tsan/%: tests/cuda-shim/tests/%.cpp $(SHIM:%=$B/shim/%.o)
-	@mkdir -p $(@D)
-	$(CXX) $(CPPFLAGS) $(SHIMFLAGS) -O2 -fsanitize=thread -MMD -MP -MF $B/shim/$*-tsan.d -o $@ $(filter %.cpp %.o,$^) -lcmocka -pthread -ldl
+include cuda.mk
 
 .SECONDARY:
 -include $(shell find $B/obj $B/cuda $B/shim -name '*.d' 2>/dev/null)
 
-# ---- tests: `check` needs no network, no GPU, no model; `check-long` fetches the demo's model and original vocabularies
+# ---- tests: `check` needs no network, no GPU, no model; `check-long` fetches the demo's model and some vocabularies
 check: check-includes check-unit check-shim check-cuda check-cli
 check-includes:
 	@tests/check-includes
 	@tests/check-methods
 check-unit: $(TESTS)
 	@tests/run-unit $(TESTS)
-check-shim: $(SHIMRUN)
-	@$(if $(SHIMRUN),tests/run-unit $(SHIMRUN))
-# Every operation of the CUDA backend, on the shim: no card is needed, the CUDA headers are.
-check-cuda: cuda-tests $(if $(SHIM),$B/tests/lanes-shim)
-	@$(if $(SHIM),$B/tests/lanes-shim tests/golden/lanes.txt)
-	@$(if $(SHIM),KV_TEST_BACKEND=$(abspath $(SHIMLIB)) KV_CUBLAS_LIBRARY=$(abspath $(SHIMLIB)) \
-	    tests/run-unit $(DEVTEST:tests/%.c=$B/tests/%),\
-	    echo 'the CUDA backend is not tested: $(if $(filter 0,$(CUDA)),CUDA=0,no CUDA headers (cuda_runtime.h))')
 check-cli: $(PROGS) $(TOOLS) $(BENCHES) $(SHIMLIB)
 	@KV_BUILD=$(abspath $B) bats tests/cli
-# CUDA_TESTS: their names, else all.
-cuda-tests: $(SHIMLIB) $(if $(SHIM),$(or $(CUDA_TESTS:%=$B/tests/device/%),$(DEVTEST:tests/%.c=$B/tests/%)))
 check-long: all $(TOOLS) $(BENCHES) cuda-tests
 	@KV_BUILD=$(abspath $B) tests/run-long
 
@@ -184,7 +117,8 @@ help:
 	@echo 'make cuda        libkvcuda.so alone'
 	@echo 'make demo        install missing Debian packages, fetch a small model, run the whole pipeline'
 	@echo 'make check       all tests (a few minutes; no network, no GPU); with SAN=1 under ASan and UBSan'
-	@echo 'make check-cuda  the CUDA backend alone, on a processor (needs the CUDA headers, no card); check-shim: the shim itself'
+	@echo 'make check-cuda  the CUDA backend alone, on a processor (needs the CUDA headers, no card)'
+	@echo 'make check-shim  what stands for a card there'
 	@echo 'make check-long  slow tests: the demo model and original vocabularies are fetched'
 	@echo 'make bench       measure every stage and pipeline (10 minutes); BENCH_QUICK=1: try it out (1 minute)'
 	@echo 'make install     to $$DESTDIR$$prefix (/usr/local); make uninstall takes it away'
