@@ -7,7 +7,7 @@
 
 #include "formats/stream.h"
 #include "lib/model/forward.h"
-#include "lib/model/queries.h"
+#include "lib/queries.h"
 
 struct kv_emit_options {
 	struct kv_writer *writer; /* a sequence is open */

@@ -6,7 +6,7 @@
 
 #include "lib/device.h"
 #include "lib/model/config.h"
-#include "lib/model/queries.h"
+#include "lib/queries.h"
 #include "lib/step.h"
 
 struct kv_layer {

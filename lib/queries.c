@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "lib/model/queries.h"
+#include "lib/queries.h"
 
 #include <errno.h>
 #include <stdio.h>
