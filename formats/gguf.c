@@ -10,6 +10,7 @@
 
 #include "formats/format.h"
 #include "lib/buf.h"
+#include "lib/fingerprint.h"
 #include "lib/tensor.h"
 
 /* ---- configuration ---- */

@@ -11,6 +11,7 @@
 #include "formats/format.h"
 #include "formats/safetensors.h"
 #include "lib/buf.h"
+#include "lib/fingerprint.h"
 
 #define MAX_JSON   ((size_t)256 << 20)
 #define MAX_SHARDS 10000

@@ -7,8 +7,8 @@
 #include <jansson.h>
 #include <stdbool.h>
 
+#include "lib/config.h"
 #include "lib/err.h"
-#include "lib/model/config.h"
 #include "lib/text/vocab.h"
 
 /* FOLDER/NAME as JSON, new reference; NULL if there is no such file.  Fails: KV_EIO, KV_EFORMAT, naming the file. */

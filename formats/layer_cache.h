@@ -5,7 +5,7 @@
 #define KV_LAYER_CACHE_H
 
 #include "formats/pipe.h"
-#include "lib/model/config.h"
+#include "lib/config.h"
 
 struct kv_layer_cache {
 	const struct kv_tensor *k, *v; /* [kv_head][token][dim] or [entry][dim]; borrowed from the step */

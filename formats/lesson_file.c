@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "lib/buf.h"
+#include "lib/fingerprint.h"
 
 #define VERSION "1" /* of what a name stands for */
 

@@ -9,7 +9,7 @@
 #define KV_LESSON_FILE_H
 
 #include "formats/stream.h"
-#include "lib/model/config.h"
+#include "lib/config.h"
 #include "lib/train/teacher.h"
 
 /* What a sample is made of. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "lib/buf.h"
+#include "lib/fingerprint.h"
 
 struct item {
 	char *id;

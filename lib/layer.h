@@ -4,8 +4,8 @@
 #ifndef KV_LAYER_H
 #define KV_LAYER_H
 
+#include "lib/config.h"
 #include "lib/device.h"
-#include "lib/model/config.h"
 #include "lib/queries.h"
 #include "lib/step.h"
 

@@ -7,9 +7,9 @@
 #define KV_MODEL_H
 
 #include "kernels/backend.h"
+#include "lib/config.h"
 #include "lib/err.h"
 #include "lib/file.h"
-#include "lib/model/config.h"
 #include "lib/text/vocab.h"
 
 /* What a matrix or vector is for.  kv_roles[] in model.c has, per role, its name in each file format, its shape as a

@@ -41,6 +41,7 @@ stray() {
 	stray lib/a.c '#include <cuda_runtime.h>' 'only kernels/cuda'
 	stray lib/a.c '#include "err.h"' 'from the root'
 	stray tests/a.c '#include "lib/err.c"' 'no header'
+	stray lib/a.c '#include "lib/score/score.h"' 'none of its rooms'
 	: >"$T/lib/score/other.c"
 	stray lib/score/a.c '#include "lib/score/other.h"' 'no other method'
 }

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lib/fingerprint.h"
+
 #define LINE_FLOATS 16 /* every matrix starts on a 64-byte line, as in a real model file */
 
 static const char chatml[] =

@@ -11,6 +11,7 @@
 #include <xxhash.h>
 #include <cmocka.h>
 
+#include "lib/fingerprint.h"
 #include "lib/model/model.h"
 #include "tests/lib/tiny.h"
 
@@ -303,7 +304,7 @@ fingerprint_of(const unsigned char *p, size_t n, char hex[33])
 	kv_fingerprint_take(f, hex);
 }
 
-/* As config.h describes it: the bytes that count, put together and hashed at once. */
+/* As fingerprint.h describes it: the bytes that count, put together and hashed at once. */
 static void
 fingerprint_samples_large_files(void **state)
 {

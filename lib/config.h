@@ -37,7 +37,7 @@ struct kv_config {
 	float *inv_freq;            /* [rope_dim/2], owned; scaling (linear, llama3) already applied */
 	char rope_scaling[16];      /* "none", "linear", "llama3": for the record, inv_freq has it */
 	bool tied;                  /* output table is the embedding table */
-	char fingerprint[33];       /* hex of XXH3-128 over the weights file, see kv_fingerprint(); "" unknown */
+	char fingerprint[33];       /* hex of XXH3-128 over the weights file, see lib/fingerprint.h; "" unknown */
 };
 
 void kv_config_fini(struct kv_config *c);
@@ -64,12 +64,5 @@ int kv_config_check(const struct kv_config *c, struct kv_err *e);
  * else is absent stays 0 or "" (scale: 1/sqrt(head_dim)).  Fails: KV_EFORMAT, KV_EMODEL, naming the key. */
 json_t *kv_config_to_json(const struct kv_config *c);
 int kv_config_from_json(struct kv_config *c, const json_t *o, struct kv_err *e);
-
-/* Fingerprint of a set of byte ranges, fed in order: every byte of ranges up to 4 MiB, else the size, the first and the last
- * 1 MiB and 64 evenly spaced pieces of 16 KiB, so that a 100 GB file costs milliseconds. */
-struct kv_fingerprint;
-struct kv_fingerprint *kv_fingerprint_new(void); /* NULL: no memory */
-void kv_fingerprint_add(struct kv_fingerprint *f, const void *bytes, size_t n);
-void kv_fingerprint_take(struct kv_fingerprint *f, char hex[33]); /* frees f */
 
 #endif

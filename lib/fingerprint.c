@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
+#include "lib/fingerprint.h"
+
+#include <stdint.h>
 #include <stdlib.h>
 #include <xxhash.h>
-
-#include "lib/model/config.h"
 
 #define WHOLE  ((size_t)4 << 20)  /* up to here every byte counts */
 #define EDGE   ((size_t)1 << 20)  /* bytes at each end of a longer range */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Architectures, the checks every configuration has to pass, and the configuration as a stream's header carries it.
  */
-#include "lib/model/config.h"
+#include "lib/config.h"
 
 #include <math.h>
 #include <stdio.h>
