@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * random_model [options] OUT - a GGUF file of random bf16 weights, to measure a shape without its model; as it stands, that
- * of Llama 3.1 8B.
+ * random_model [options] OUT - a GGUF file of random bf16 weights, to measure a shape without its model; as it stands,
+ * that of Llama 3.1 8B.
  *
  * Numbers come from one block of them, which matrices use over and over from different places on: the file is made as
  * fast as the disk takes it.  Their spread keeps activations and scores in the usual range.  There is no vocabulary:

@@ -49,11 +49,11 @@ struct kv_borrower {
  * from now on.  Fails: KV_EMEM. */
 int kv_borrow(struct kv_borrower *b, const struct kv_reference *r, size_t bytes, struct kv_loan **loan,
     struct kv_err *e);
-/* Its bytes, mapped, or copied to the host from a card.  all: all of them will be read; else their pages come as they are
- * touched.  Fails: KV_EIO, saying what became of it and what to do; KV_EMEM. */
+/* Its bytes, mapped, or copied to the host from a card.  all: all of them will be read; else their pages come as they
+ * are touched.  Fails: KV_EIO, saying what became of it and what to do; KV_EMEM. */
 int kv_loan_map(struct kv_loan *l, bool all, const void **data, struct kv_err *e);
-/* Where it lies on the program's own device, which is opened to find out; KV_END: it does not.  Fails: as kv_loan_map(),
- * and as the device does. */
+/* Where it lies on the program's own device, which is opened to find out; KV_END: it does not.  Fails: as
+ * kv_loan_map(), and as the device does. */
 int kv_loan_there(struct kv_loan *l, const void **there, struct kv_err *e);
 /* The program has done with what kv_loan_there() gave it.  NULL is fine. */
 void kv_loan_leave(struct kv_loan *l);

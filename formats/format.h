@@ -11,8 +11,8 @@ struct kv_format {
 	const char *brief; /* one line */
 	/* Is this one?  Looks at the first bytes of a file, or at the names in a folder. */
 	bool (*probe)(const char *path);
-	/* Fill *m (zeroed by the caller, who calls kv_model_fini in any case).  with_weights false: configuration and vocabulary
-	 * only (kv-score has no use for weights).  NULL: no model, but a file that goes with one. */
+	/* Fill *m (zeroed by the caller, who calls kv_model_fini in any case).  with_weights false: configuration and
+	 * vocabulary only (kv-score has no use for weights).  NULL: no model, but a file that goes with one. */
 	int (*open)(struct kv_model *m, const char *path, bool with_weights, struct kv_err *e);
 	/* One line per tensor in the file, for kv-show: fn is called in file order. */
 	int (*tensors)(const char *path, int (*fn)(void *ctx, const char *name, const struct kv_matrix *w, struct kv_err *e),

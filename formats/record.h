@@ -70,8 +70,8 @@ int kv_reader_copy(struct kv_reader *r, const struct kv_tensor *t, const struct 
 /* kv_reader_payload() that hands the payload on as well (unless `part` is NULL), for input that is not mapped; to NULL:
  * the same. */
 int kv_reader_fork(struct kv_reader *r, struct kv_tensor *t, const struct kv_taker *to, struct kv_err *e);
-/* The loan that stands for the payload of the tensor just returned, NULL: it lies in the stream.  kv_reader_payload() maps
- * it. */
+/* The loan that stands for the payload of the tensor just returned, NULL: it lies in the stream.  kv_reader_payload()
+ * maps it. */
 struct kv_loan *kv_reader_loan(const struct kv_reader *r);
 /* Instead of kv_reader_payload(): t->device, if the payload lies on the reader's device.  KV_END: it does not. */
 int kv_reader_in_place(struct kv_reader *r, struct kv_tensor *t, struct kv_err *e);

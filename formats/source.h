@@ -40,7 +40,8 @@ struct kv_source {
 int kv_source_open(struct kv_source *s, const char *path, struct kv_err *e);
 /* The same without a look at the bytes: no member, compressed ones stay so. */
 int kv_source_open_raw(struct kv_source *s, const char *path, struct kv_err *e);
-/* Read a mapped file instead, from its start: for bytes that are wanted once, in order.  Nothing may have been taken. */
+/* Read a mapped file instead, from its start: for bytes that are wanted once, in order.  Nothing may have been
+ * taken. */
 void kv_source_unmap(struct kv_source *s);
 /* Bytes that pull(ctx, ..) gives, as they are. */
 int kv_source_of(struct kv_source *s, const char *name, kv_pull *pull, void *ctx, struct kv_err *e);

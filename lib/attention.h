@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The attention family: A = softmax(scale q.k) of some queries over all keys that they see, reduced over the query rows,
- * then over heads (METHODS 1.2, 1.5, 1.7).  Members differ in whose queries they are.
+ * The attention family: A = softmax(scale q.k) of some queries over all keys that they see, reduced over the query
+ * rows, then over heads (METHODS 1.2, 1.5, 1.7).  Members differ in whose queries they are.
  */
 #ifndef KV_ATTENTION_H
 #define KV_ATTENTION_H
@@ -17,8 +17,8 @@ struct kv_attention {
 	enum kvk_reduce heads;  /* over query heads: KVK_MEAN, KVK_SUM or KVK_MAX */
 };
 
-/* y [H][n]: columns 0 .. n-1, reduced over the query heads of each of H equal groups: H is Hkv, Hq (nothing to reduce) or
- * 1 (all heads of the layer).  Host memory; nothing is computed when n is 0.
+/* y [H][n]: columns 0 .. n-1, reduced over the query heads of each of H equal groups: H is Hkv, Hq (nothing to reduce)
+ * or 1 (all heads of the layer).  Host memory; nothing is computed when n is 0.
  * Fails: KV_ESHAPE (q, q.NAME or k.NAME is missing, lacks rows or does not fit), KV_EDEV, KV_EMEM. */
 int kv_attention(const struct kv_layer *l, const char *who, const struct kv_attention *a, size_t H, size_t n, float *y,
     struct kv_err *e);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * XXH3-64 (seed 0), the checksum of payloads, compiled for the machine's own vectors: every byte of K and V passes here.
+ * XXH3-64 (seed 0), the checksum of payloads, compiled for the machine's own vectors: every byte of K and V passes
+ * here.
  */
 #ifndef KV_CHECKSUM_H
 #define KV_CHECKSUM_H

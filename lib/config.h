@@ -47,8 +47,8 @@ struct kv_rope_llama3 {
 	double factor, low_freq_factor, high_freq_factor, original_context;
 };
 
-/* Fill inv_freq from theta and rope_dim: plain, divided by `linear` (1: none), by llama3 scaling (NULL: none), by a per-pair
- * table of factors (GGUF rope_freqs.weight, [rope_dim/2]; NULL: none).  All sizes have to be set.
+/* Fill inv_freq from theta and rope_dim: plain, divided by `linear` (1: none), by llama3 scaling (NULL: none), by a
+ * per-pair table of factors (GGUF rope_freqs.weight, [rope_dim/2]; NULL: none).  All sizes have to be set.
  * Fails: KV_EMODEL, for a size outside its range before anything is taken for it. */
 int kv_config_rope(struct kv_config *c, double linear, const struct kv_rope_llama3 *llama3, const float *factors,
     struct kv_err *e);
@@ -58,10 +58,10 @@ int kv_config_rope(struct kv_config *c, double linear, const struct kv_rope_llam
 int kv_config_check(const struct kv_config *c, struct kv_err *e);
 
 /* The stream header's `model` object, new reference, and back (inv_freq comes from the object's own list).
- * Keys: name architecture layers heads kv_heads head_dim embedding feed_forward vocabulary context scale rope{theta,dim,
- * layout,scaling,inv_freq} fingerprint; layout is always "half", as keys and queries travel.
- * kv_config_from_json zeroes *c first; call kv_config_fini in any case.  It needs layers, heads, kv_heads and head_dim; what
- * else is absent stays 0 or "" (scale: 1/sqrt(head_dim)).  Fails: KV_EFORMAT, KV_EMODEL, naming the key. */
+ * Keys: name architecture layers heads kv_heads head_dim embedding feed_forward vocabulary context scale
+ * rope{theta,dim,layout,scaling,inv_freq} fingerprint; layout is always "half", as keys and queries travel.
+ * kv_config_from_json zeroes *c first; call kv_config_fini in any case.  It needs layers, heads, kv_heads and head_dim;
+ * what else is absent stays 0 or "" (scale: 1/sqrt(head_dim)).  Fails: KV_EFORMAT, KV_EMODEL, naming the key. */
 json_t *kv_config_to_json(const struct kv_config *c);
 int kv_config_from_json(struct kv_config *c, const json_t *o, struct kv_err *e);
 

@@ -323,8 +323,8 @@ kv_outfile_open(struct kv_outfile *f, const char *path, struct kv_err *e)
 	int rc;
 
 	*f = (struct kv_outfile){ .fd = -1 };
-	/* behind a symbolic link, the file it points to is replaced or made, not the link; what is written directly keeps
-	 * its name, as links in /proc lead to none */
+	/* behind a symbolic link, the file it points to is replaced or made, not the link; what is written directly
+	 * keeps its name, as links in /proc lead to none */
 	if (exists)
 		f->path = S_ISREG(st.st_mode) ? realpath(path, NULL) : strdup(path);
 	else

@@ -23,15 +23,17 @@ int kv_map_open(struct kv_map *m, const char *path, struct kv_err *e);
  * caller's. */
 int kv_map_fd(struct kv_map *m, int fd, const char *name, struct kv_err *e);
 void kv_map_close(struct kv_map *m);
-/* Bytes of some file's map are done with: pages that are wholly theirs leave memory.  Who looks again gets them again. */
+/* Bytes of some file's map are done with: pages that are wholly theirs leave memory.  Who looks again gets them
+ * again. */
 void kv_map_forget(const void *at, size_t n);
 
 /* Read a whole file, pipe or device into b ("-" is standard input, called <stdin>).  At most `limit` bytes. */
 int kv_file_read(const char *path, size_t limit, struct kv_buf *b, struct kv_err *e);
 
-/* An output file: bytes go to a temporary file beside `path` (same directory; the mode of the file that
- * is there, else 0666 & ~umask), which kv_outfile_finish() renames to `path`, or to where a symbolic link leads.  kv_outfile_drop() removes it; so does a signal that ends the program
- * (SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU, SIGXFSZ).  An existing path that is not a regular file (/dev/full, a fifo) is written directly. */
+/* An output file: bytes go to a temporary file beside `path` (same directory; the mode of the file that is there, else
+ * 0666 & ~umask), which kv_outfile_finish() renames to `path`, or to where a symbolic link leads.  kv_outfile_drop()
+ * removes it; so does a signal that ends the program (SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU, SIGXFSZ).  An existing
+ * path that is not a regular file (/dev/full, a fifo) is written directly. */
 struct kv_outfile {
 	int fd; /* -1 when not open */
 	char *path, *temp;

@@ -20,8 +20,8 @@ struct kv_head_table {
 	double *x; /* [L][H], finite */
 };
 
-/* Fails: KV_EIO, KV_EFORMAT (no such form, rows of different length, a missing head, a number that is not finite or below
- * min), KV_EMEM; the message names the file and the place. */
+/* Fails: KV_EIO, KV_EFORMAT (no such form, rows of different length, a missing head, a number that is not finite or
+ * below min), KV_EMEM; the message names the file and the place. */
 int kv_head_table_read(struct kv_head_table *t, const char *path, double min, struct kv_err *e);
 void kv_head_table_fini(struct kv_head_table *t);
 

@@ -65,7 +65,8 @@ struct kv_method {
 	const struct kv_takes *takes; /* NULL: no parameters */
 	/* Optional: do the values go together?  Fails: KV_EARG, before anything is opened. */
 	int (*check)(const struct kv_params *p, struct kv_err *e);
-	/* Optional: read what the parameters name (files) into p->state, once per run; close frees it (NULL is fine). */
+	/* Optional: read what the parameters name (files) into p->state, once per run; close frees it (NULL is
+	 * fine). */
 	int (*open)(struct kv_params *p, struct kv_err *e);
 	void (*close)(struct kv_params *p);
 };

@@ -3,11 +3,11 @@
  *
  * Queries and keys: each row is integers times one scale, such that their norm stays below NORM_TOP: by Cauchy and
  * Schwarz the product of any two rows fits an int32_t, at any head size, and is exact.
- * Values: each row is integers up to VALUE_TOP times one scale, which joins the row's weight.  The weights of a query row in a
- * block, p[j] = e^(score - m) * scale[j], become integers times a scale such that neither their largest exceeds an
- * int16_t, nor their sum times VALUE_TOP an int32_t.
- * So that the scales of an entry are its own, whatever stands beside it, and those of a query row and a block depend on the
- * entries that the row sees alone.
+ * Values: each row is integers up to VALUE_TOP times one scale, which joins the row's weight.  The weights of a query
+ * row in a block, p[j] = e^(score - m) * scale[j], become integers times a scale such that neither their largest
+ * exceeds an int16_t, nor their sum times VALUE_TOP an int32_t.
+ * So that the scales of an entry are its own, whatever stands beside it, and those of a query row and a block depend on
+ * the entries that the row sees alone.
  *
  * Every instruction set has its own form of the operations; all give the same bits: integer sums are exact, and the
  * floats follow one order with the same fused multiply-adds. */

@@ -109,8 +109,8 @@ struct sums {
 	"vpaddd %%ymm15, %%ymm" #s ", %%ymm" #s "\n\t" \
 	"vpaddd %%ymm14, %%ymm" #t ", %%ymm" #t "\n\t"
 
-/* sum = the first steps > 0 pairs of six rows times as many rows of sixteen columns; a's rows, its pairs and w's rows are
- * row, step and ldw bytes apart.  Spelled out because the sums fill the registers: compilers move them about. */
+/* sum = the first steps > 0 pairs of six rows times as many rows of sixteen columns; a's rows, its pairs and w's rows
+ * are row, step and ldw bytes apart.  Spelled out because the sums fill the registers: compilers move them about. */
 INLINE void
 multiply(const int16_t *a, size_t row, size_t step, const int16_t *w, size_t ldw, size_t steps, struct sums *sum)
 {

@@ -105,8 +105,8 @@ load_values(const struct attention *a, const struct entries *e, bool few, const 
 	return (struct values){ t->v, KVK_F32 };
 }
 
-/* Scores s[0 .. n-1] of a row, of which the first sees > 0 are visible, become weights e^(s - m); m, l and the output so
- * far are brought to the new maximum.  n is a multiple of eight. */
+/* Scores s[0 .. n-1] of a row, of which the first sees > 0 are visible, become weights e^(s - m); m, l and the output
+ * so far are brought to the new maximum.  n is a multiple of eight. */
 static void
 soften(float *s, size_t n, size_t sees, float scale, float *m, float *l, float *o, size_t Dv)
 {

@@ -5,8 +5,8 @@
 
 #include "kernels/cpu/vec.h"
 
-/* 2^x for x <= 1, within 3 units in the last place; below -126 exactly 0; NaN stays NaN.  x = n + f with |f| <= 1/2; 2^f by
- * its Taylor polynomial of degree 6, whose remainder is below 2^-22.9 of it. */
+/* 2^x for x <= 1, within 3 units in the last place; below -126 exactly 0; NaN stays NaN.  x = n + f with |f| <= 1/2;
+ * 2^f by its Taylor polynomial of degree 6, whose remainder is below 2^-22.9 of it. */
 static inline void
 vec_exp2(f32x8 *x)
 {

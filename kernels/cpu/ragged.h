@@ -2,9 +2,10 @@
  * What the files of attention over a ragged cache share.
  *
  * The rows of a tile are query rows of all heads of one group, row r being new row r / G of the group's head r % G.
- * They meet the entries BLOCK at a time and in ascending order, with a running maximum m and denominator l per row (online
- * softmax).  Blocks start at multiples of BLOCK from the head's first entry, whatever the tile, and entries that a row does
- * not see contribute exact zeros, so that a row's result depends on its query and its visible entries alone. */
+ * They meet the entries BLOCK at a time and in ascending order, with a running maximum m and denominator l per row
+ * (online softmax).  Blocks start at multiples of BLOCK from the head's first entry, whatever the tile, and entries
+ * that a row does not see contribute exact zeros, so that a row's result depends on its query and its visible entries
+ * alone. */
 #ifndef KVK_CPU_RAGGED_H
 #define KVK_CPU_RAGGED_H
 

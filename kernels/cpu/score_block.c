@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * Logits of a block of keys and their exponentials.
  *
- * An error d of a logit moves a probability by a share d (1 - p) of itself, so that d may be some 1e-5 at most.  Sums of
- * products in single precision, CHAIN at a time, err by less than 1.2e-7 |q||k|: they serve wherever |q||k| scale is below
- * LIMIT.  Beyond it (keys with a large common part, as biases make) rows are done again in double precision; which they are
- * depends on the row and the block alone. */
+ * An error d of a logit moves a probability by a share d (1 - p) of itself, so that d may be some 1e-5 at most.  Sums
+ * of products in single precision, CHAIN at a time, err by less than 1.2e-7 |q||k|: they serve wherever |q||k| scale is
+ * below LIMIT.  Beyond it (keys with a large common part, as biases make) rows are done again in double precision;
+ * which they are depends on the row and the block alone. */
 #include "kernels/cpu/score_block.h"
 
 #include <float.h>

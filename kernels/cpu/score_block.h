@@ -41,8 +41,8 @@ struct cpu_block_work {
 size_t cpu_block_bytes(size_t D);
 struct cpu_block_work cpu_block_work_at(char *at, size_t D);
 
-/* Softmax of the block alone, in powers of two: with logits l (times log2 e) of keys first .. first + KEYS - 1, which are
- * w->raw (zeros where there are none):  ref ~ max l, p[j] = 2^(l_j - ref), zero where a row does not see the key,
+/* Softmax of the block alone, in powers of two: with logits l (times log2 e) of keys first .. first + KEYS - 1, which
+ * are w->raw (zeros where there are none):  ref ~ max l, p[j] = 2^(l_j - ref), zero where a row does not see the key,
  * sum = sum of p.  A row that sees nothing of it has the lowest of all refs and sum 0.
  * p [n][KEYS]; row i's ref and sum go to ref[place[i]] and sum[place[i]]. */
 void cpu_block_soften(const struct cpu_block_queries *x, size_t first, const struct cpu_block_work *w, float *p,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * Which entries a head keeps: exact, without sorting.
  *
- * An entry's key is its rank and its tie value as a 64-bit integer that orders like the floats do.  A radix search, eleven
- * bits at a time over ever fewer keys, finds that of the last entry which is kept; all above it stay, and of those equal to
- * it the lowest positions. */
+ * An entry's key is its rank and its tie value as a 64-bit integer that orders like the floats do.  A radix search,
+ * eleven bits at a time over ever fewer keys, finds that of the last entry which is kept; all above it stay, and of
+ * those equal to it the lowest positions. */
 #include "kernels/cpu/cpu.h"
 
 #include <string.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Sines and cosines of rotary embedding, kept from call to call: queries and keys of all layers turn by the same angles. */
+ * Sines and cosines of rotary embedding, kept from call to call: queries and keys of all layers turn by the same
+ * angles. */
 #include "kernels/cpu/cpu.h"
 
 #include <math.h>

@@ -31,8 +31,8 @@ falling(const void *a, const void *b)
 	return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* Sum of the `base` best over the sum of all, both in falling order; 1 if there is nothing.  What is not a number or has
- * no score counts nothing. */
+/* Sum of the `base` best over the sum of all, both in falling order; 1 if there is nothing.  What is not a number or
+ * has no score counts nothing. */
 static int
 concentration(const double *s, size_t n, size_t base, double *sorted, double *weight, struct kv_err *e)
 {
@@ -68,7 +68,8 @@ weigh(const struct kv_budget_layer *l, double *s, struct kv_err *e)
 	return rc;
 }
 
-/* cnt [H]: how many of the layer's `total` best each head has; the `first` best of every head come before all others. */
+/* cnt [H]: how many of the layer's `total` best each head has; the `first` best of every head come before all
+ * others. */
 static int
 count_taken(const struct kv_budget_layer *l, const float *pooled, const float *raw, bool normal, size_t first, size_t total,
     size_t *cnt, struct kv_err *e)

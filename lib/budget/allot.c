@@ -112,8 +112,8 @@ read_scores(struct allotment *a, const char *needs, struct kv_err *e)
 	return kv_score_read(a->l.scores, at->cfg->Hkv, at->T, &a->attrs, &a->l.H, &a->n, e);
 }
 
-/* What may be spent, from the user's grant or from the stream, and what is protected: for a grant as the scores say, else
- * as the earlier budget does, which has resolved it. */
+/* What may be spent, from the user's grant or from the stream, and what is protected: for a grant as the scores say,
+ * else as the earlier budget does, which has resolved it. */
 static int
 read_grant(struct allotment *a, const struct kv_grant *g, bool free_total, struct kv_err *e)
 {
@@ -210,8 +210,8 @@ overspent(const struct kv_budgeting *x, const char *what, size_t sum, size_t mos
 	return kv_fail(e, KV_EFAIL, "%s: %zu entries for the %s, where %zu may be spent", x->p->method->name, sum, what, most);
 }
 
-/* The prompt as layers() and global() see it; *total: history entries of all layers, 0: nothing to decide.  With one layer
- * at hand, all are like it. */
+/* The prompt as layers() and global() see it; *total: history entries of all layers, 0: nothing to decide.  With one
+ * layer at hand, all are like it. */
 static struct kv_budget_prompt
 see_prompt(const struct allotment *a, const struct kv_budget_layer *layer, size_t n, size_t *total)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The k best of n by a total order (METHODS 1.4): a radix search over sortable keys, eleven bits at a time over ever fewer
- * of them, so that plateaus and sorted input cost little more than noise. */
+ * The k best of n by a total order (METHODS 1.4): a radix search over sortable keys, eleven bits at a time over ever
+ * fewer of them, so that plateaus and sorted input cost little more than noise. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,8 +52,8 @@ find_kth(const uint64_t *key, size_t n, size_t *k, uint64_t *some)
 	return digits;
 }
 
-/* Those above the k-th of key [n] are taken, those equal to it get key 1, the others 0; key 0 never counts.  Returns how
- * many of the equal ones are needed. */
+/* Those above the k-th of key [n] are taken, those equal to it get key 1, the others 0; key 0 never counts.  Returns
+ * how many of the equal ones are needed. */
 static size_t
 narrow(uint64_t *key, size_t n, size_t k, uint64_t *some, uint8_t *taken)
 {
@@ -115,8 +115,8 @@ short_key(float x)
 	return u ^ ((uint32_t)((int32_t)u >> 31) | 0x80000000);
 }
 
-/* The first digit of the k-th largest of s [n].  *k: how many of those with this digit are needed, *n_near: how many there
- * are. */
+/* The first digit of the k-th largest of s [n].  *k: how many of those with this digit are needed, *n_near: how many
+ * there are. */
 static uint32_t
 first_digit(const float *s, size_t n, size_t *k, size_t *n_near)
 {

@@ -2,8 +2,8 @@
  * Allocators: how many entries each head may keep.  One file, lib/budget/NAME.c, and one row of kv_budget_list
  * (budgets.c) per method.
  *
- * Terms as in METHODS 1.1 and 3: C entries per head and layer on average, protected ones included; base: history entries
- * per head on average, without the protected; b history entries of one head, 0 <= b <= room; B = b + protected.
+ * Terms as in METHODS 1.1 and 3: C entries per head and layer on average, protected ones included; base: history
+ * entries per head on average, without the protected; b history entries of one head, 0 <= b <= room; B = b + protected.
  * Exact: no entry is lost to rounding.  This folder is compiled without contraction of floating-point expressions.
  *
  * An allocator fills in what it decides: the layers' averages, one layer's heads, all heads at once, or explicit sets.
@@ -62,7 +62,8 @@ struct kv_budget_method {
 	bool free_total;   /* sets() says how much is kept: the user grants nothing */
 
 	const char *tally; /* attribute that lists some heads: kv-budget --verbose tells their share of all; NULL: none */
-	/* Optional: true where sums may exceed what was granted, as public code does; nothing is checked or mended then. */
+	/* Optional: true where sums may exceed what was granted, as public code does; nothing is checked or mended
+	 * then. */
 	bool (*inexact)(const struct kv_params *p);
 
 	/* The first two may be combined; each NULL means even shares. */
@@ -70,17 +71,17 @@ struct kv_budget_method {
 	/* base_l [L], each 0 .. room (what exceeds a layer's own room is handed on), of sum L * base.  Called only when
 	 * 0 < base < room. */
 	int (*layers)(const struct kv_budget_prompt *all, const struct kv_params *p, size_t *base_l, struct kv_err *e);
-	/* b [H], each 0 .. room, of sum H * base.  Called only when 0 < base < room.  A smaller sum is taken as meant: METHODS
-	 * has allocators that leave entries unspent; a larger one is refused. */
+	/* b [H], each 0 .. room, of sum H * base.  Called only when 0 < base < room.  A smaller sum is taken as meant:
+	 * METHODS has allocators that leave entries unspent; a larger one is refused. */
 	int (*heads)(const struct kv_budget_layer *l, const struct kv_params *p, size_t *b, struct kv_err *e);
 
 	/* Instead of these: b [L][H] of sum L * H * base, or less. */
 	int (*global)(const struct kv_budget_prompt *all, const struct kv_params *p, size_t *b, struct kv_err *e);
 
-	/* Instead of these: keep [H][T] (zeros before), non-zero bytes where an entry stays whatever its score, and B [H],
-	 * entries in all, at least as many.  What B has beyond keep goes to the protected and the best scores; with nothing
-	 * beyond, keep is exactly what stays.  Sum of B: H * (base + protected) at most, or that of what is given, unless
-	 * free_total.  Called only when 0 < base < room, or with something given. */
+	/* Instead of these: keep [H][T] (zeros before), non-zero bytes where an entry stays whatever its score, and B
+	 * [H], entries in all, at least as many.  What B has beyond keep goes to the protected and the best scores;
+	 * with nothing beyond, keep is exactly what stays.  Sum of B: H * (base + protected) at most, or that of what
+	 * is given, unless free_total.  Called only when 0 < base < room, or with something given. */
 	int (*sets)(
 	    const struct kv_budget_layer *l, const struct kv_params *p, uint8_t *keep, size_t *B, struct kv_err *e);
 };
@@ -102,8 +103,9 @@ struct kv_budgeting {
 /* Does a whole prompt have to be at hand? */
 bool kv_budget_needs_all(const struct kv_budgeting *x);
 
-/* Layers l[0 .. n-1] of one prompt: all of them if kv_budget_needs_all(), else one.  Puts `budget` [kv_head] (or [head])
- * i32 into each step, and `protect` [kv_head][token] u8 if the method makes sets; an earlier `protect` goes otherwise.
+/* Layers l[0 .. n-1] of one prompt: all of them if kv_budget_needs_all(), else one.  Puts `budget` [kv_head] (or
+ * [head]) i32 into each step, and `protect` [kv_head][token] u8 if the method makes sets; an earlier `protect` goes
+ * otherwise.
  * Attributes of budget: method, its parameters, capacity, base, n_sink, n_recent, total, and the method's own.
  * Fails: KV_EARG (no grant, no earlier budgets), KV_ESHAPE, KV_EFORMAT, KV_EMEM and the method's. */
 int kv_budget_layers(struct kv_budgeting *x, const struct kv_layer *l, size_t n, struct kv_err *e);
@@ -116,7 +118,8 @@ struct kv_budget_view {
 	size_t n_sink, n_recent; /* protected */
 	bool per_query;          /* heads are query heads */
 };
-/* Fails: KV_ESHAPE (axes, sizes, a negative entry, a sum that is not its attribute `total`), KV_EFORMAT (attributes). */
+/* Fails: KV_ESHAPE (axes, sizes, a negative entry, a sum that is not its attribute `total`), KV_EFORMAT
+ * (attributes). */
 int kv_budget_read(const struct kv_tensor *budget, size_t Hkv, struct kv_budget_view *v, struct kv_err *e);
 
 /* ---- for allocators */
@@ -128,7 +131,8 @@ void kv_spread(size_t total, size_t n, size_t *b);
  * is total.  num / den must not sum to more than total, nor to n or more below it.  Fails: KV_EMEM. */
 int kv_apportion(const uint64_t *num, uint64_t den, size_t n, size_t total, size_t *q, struct kv_err *e);
 
-/* The best of s [n] by METHODS 1.4: falling s, then falling tie [n] if there is one, then rising index; NaN ranks as -inf.
+/* The best of s [n] by METHODS 1.4: falling s, then falling tie [n] if there is one, then rising index; NaN ranks as
+ * -inf.
  * taken [n]: non-zero does not compete; becomes 1 for the k best of the others (all of them if there are fewer).
  * Time: linear in n.  Fails: KV_EMEM. */
 int kv_best(const double *s, const float *tie, size_t n, size_t k, uint8_t *taken, struct kv_err *e);

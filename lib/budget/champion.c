@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * champion: entries in inverse proportion to a head's largest score, the champion (METHODS 3.5, arXiv:2610.18026).  A head
- * whose champion is strong needs few others; one without any is abnormal and gets the floor.  One pass over the scores.
+ * champion: entries in inverse proportion to a head's largest score, the champion (METHODS 3.5, arXiv:2610.18026).  A
+ * head whose champion is strong needs few others; one without any is abnormal and gets the floor.  One pass over the
+ * scores.
  * No public code is known; METHODS says what is read into the paper. */
 #include <math.h>
 #include <stdlib.h>

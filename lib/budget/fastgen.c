@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * fastgen: every head gets the smallest of five sets that holds enough of its attention (METHODS 3.8, arXiv:2310.01801).
+ * fastgen: every head gets the smallest of five sets that holds enough of its attention (METHODS 3.8,
+ * arXiv:2310.01801).
  * Only like FastGen, whose code was never published: attention is that of the observation window. */
 #include <errno.h>
 #include <math.h>

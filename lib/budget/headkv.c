@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * headkv: entries by importances of heads that were measured beforehand, shared over all layers at once (METHODS 3.6,
- * arXiv:2410.19258).  Departs from the public code, whose totals are off by its rounding, in --mode exact.  Nobody hands on
- * what a head has no room for, nor do we. */
+ * arXiv:2410.19258).  Departs from the public code, whose totals are off by its rounding, in --mode exact.  Nobody
+ * hands on what a head has no room for, nor do we. */
 #include <math.h>
 #include <stdlib.h>
 

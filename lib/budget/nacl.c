@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * nacl: the best entries by score, and some of the others drawn at random (METHODS 2.8, arXiv:2408.03675).
- * Departs from the public code: a fixed budget, and random numbers that can be had again, an exponential race over a hash
- * of the entry's place. */
+ * Departs from the public code: a fixed budget, and random numbers that can be had again, an exponential race over a
+ * hash of the entry's place. */
 #include <math.h>
 #include <stdlib.h>
 

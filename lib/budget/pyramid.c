@@ -33,7 +33,8 @@ exact(const struct kv_budget_prompt *all, size_t b, size_t *base_l, struct kv_er
 	return rc;
 }
 
-/* KVCache-Factory and AdaKV: whole steps, which overspend.  uniform_below: KVCache-Factory's way out for short prompts. */
+/* KVCache-Factory and AdaKV: whole steps, which overspend.  uniform_below: KVCache-Factory's way out for short
+ * prompts. */
 static void
 whole_steps(const struct kv_budget_prompt *all, size_t b, bool uniform_below, size_t *base_l)
 {

@@ -69,13 +69,13 @@ void kv_model_fini(struct kv_model *m);
 /* Allocate weights after cfg is known.  Fails: KV_EMEM. */
 int kv_model_alloc(struct kv_model *m, struct kv_err *e);
 
-/* Put one tensor of a file in its place.  Vectors may come in any plain type.  Fails: KV_EMODEL (wrong shape, naming expected and
- * found, twice the same). */
+/* Put one tensor of a file in its place.  Vectors may come in any plain type.  Fails: KV_EMODEL (wrong shape, naming
+ * expected and found, twice the same). */
 int kv_model_set(struct kv_model *m, size_t layer, enum kv_role role, const struct kv_matrix *w, const char *file_name,
     struct kv_err *e);
 
-/* Is everything there that the configuration needs?  Fails: KV_EMODEL, naming the first missing tensor as `gguf` (else HF) spells
- * it. */
+/* Is everything there that the configuration needs?  Fails: KV_EMODEL, naming the first missing tensor as `gguf` (else
+ * HF) spells it. */
 int kv_model_complete(const struct kv_model *m, bool gguf, struct kv_err *e);
 
 /* Borrowed; data NULL if absent.  KV_OUT of a tied model is the embedding. */

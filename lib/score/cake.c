@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * cake: mean attention of the last W prompt tokens plus gamma times its variance over them (METHODS 2.13,
- * arXiv:2503.12491).  The original pools per query head before the mean over a group; averages commute, so the raw score
- * here is the group's and names the pooling.  `preference` = entropy^(1/tau1) * variance^(1/tau2) of the whole layer is
- * what the allocator of the same name spends by. */
+ * arXiv:2503.12491).  The original pools per query head before the mean over a group; averages commute, so the raw
+ * score here is the group's and names the pooling.  `preference` = entropy^(1/tau1) * variance^(1/tau2) of the whole
+ * layer is what the allocator of the same name spends by. */
 #include <math.h>
 #include <stdlib.h>
 

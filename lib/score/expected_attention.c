@@ -2,7 +2,8 @@
  * expected-attention: what the next tokens will attend to, if their queries are drawn like the prompt's (METHODS 2.12,
  * arXiv:2510.00636).  The queries, turned back to where no position has rotated them, are taken as normally
  * distributed; mean and covariance are turned to the average of the coming positions; the expectation of exp(q.k)
- * follows in closed form.  Double precision up to the softmax: scores differ by the exponential of what is summed up. */
+ * follows in closed form.  Double precision up to the softmax: scores differ by the exponential of what is summed
+ * up. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

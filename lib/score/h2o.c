@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * h2o: attention that a token has received from all prompt tokens at or behind it, summed up (METHODS 2.6,
- * arXiv:2306.14048).  Half of the budget goes to the last tokens.  Heavy hitters are chosen by causal sums over the whole
- * prompt, as in the original's cache; its simulation, which ranks by sums that include the future, is not followed. */
+ * arXiv:2306.14048).  Half of the budget goes to the last tokens.  Heavy hitters are chosen by causal sums over the
+ * whole prompt, as in the original's cache; its simulation, which ranks by sums that include the future, is not
+ * followed. */
 #include "lib/attention.h"
 #include "lib/score/score.h"
 

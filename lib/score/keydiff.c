@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * keydiff: minus the cosine of the key with the head's mean direction, so that keys unlike the others stay (METHODS
- * 2.10, arXiv:2504.15364).  Keys as they are cached, after rotation; in one go, where the paper works block by block. */
+ * 2.10, arXiv:2504.15364).  Keys as they are cached, after rotation; in one go, where the paper works block by
+ * block. */
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * laq: attention of a pseudo response, decoded from a first evicted cache, to the whole prompt (METHODS 2.4,
- * arXiv:2505.20334).  The softmax runs over prompt keys alone.  With a window (LAQ++: 8) the prompt's last tokens look back
- * as well, are not scored and stay.
+ * arXiv:2505.20334).  The softmax runs over prompt keys alone.  With a window (LAQ++: 8) the prompt's last tokens look
+ * back as well, are not scored and stay.
  *
- * Rows see what stands before them, so that pseudo tokens see the whole prompt.  The published code lays the rows' triangle
- * over the prompt's last columns instead, as if the last row stood on the last prompt token: --mask public. */
+ * Rows see what stands before them, so that pseudo tokens see the whole prompt.  The published code lays the rows'
+ * triangle over the prompt's last columns instead, as if the last row stood on the last prompt token: --mask public. */
 #include "lib/attention.h"
 #include "lib/score/score.h"
 

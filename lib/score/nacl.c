@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * nacl: attention of the prompt's last hundredth, its proxy tokens, summed up (METHODS 2.8, arXiv:2408.03675).  Protects
- * the first four tokens and the proxies, eight at least.  Causal, unlike the published code, whose proxies see each other's
- * future.  The random part of the method is an allocator. */
+ * nacl: attention of the prompt's last hundredth, its proxy tokens, summed up (METHODS 2.8, arXiv:2408.03675).
+ * Protects the first four tokens and the proxies, eight at least.  Causal, unlike the published code, whose proxies see
+ * each other's future.  The random part of the method is an allocator. */
 #include "lib/attention.h"
 #include "lib/score/score.h"
 

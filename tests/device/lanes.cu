@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * lanes [FILE] - what each lane of a warp gets from the operations that kernels exchange data by: matrix products,
- * ldmatrix, copies past the registers, shuffles, votes.  One line per lane, as hexadecimal words; with a file, such as one
- * that a card has written, lines that differ are shown instead, and the exit status is 1.
+ * ldmatrix, copies past the registers, shuffles, votes.  One line per lane, as hexadecimal words; with a file, such as
+ * one that a card has written, lines that differ are shown instead, and the exit status is 1.
  *
  * A program of its own, built by nvcc for a card and against tests/cuda-shim for a processor.  All numbers are small
  * integers, so that sums are exact in any order.

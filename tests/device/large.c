@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * One launch over more than 2^31 elements: the places behind 2^31 are computed, from their own inputs.  For cards with 40 GB
- * to spare; skipped elsewhere.
+ * One launch over more than 2^31 elements: the places behind 2^31 are computed, from their own inputs.  For cards with
+ * 40 GB to spare; skipped elsewhere.
  *
  * Of huge arrays only a few rows are written and looked at; what else is in them does not matter. */
 #include <math.h>

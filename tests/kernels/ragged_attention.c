@@ -94,8 +94,8 @@ run(const struct setup *s, int threads)
 	return y;
 }
 
-/* f32: logits of at most 2 * 2 * sqrt(D) here, whose rounding moves a weight by less than 1e-5.  The others: errors seen
- * are a third of these bounds, and i16's are to stay well below those of bf16. */
+/* f32: logits of at most 2 * 2 * sqrt(D) here, whose rounding moves a weight by less than 1e-5.  The others: errors
+ * seen are a third of these bounds, and i16's are to stay well below those of bf16. */
 static const double bound[] = { [KVK_PRECISION_F32] = 2e-5, [KVK_PRECISION_BF16] = 4e-2, [KVK_PRECISION_I16] = 3e-3 };
 
 static void

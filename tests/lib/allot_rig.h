@@ -29,7 +29,8 @@ void allot_put_score(struct allot_rig *x, size_t l, const float *score, size_t n
     const struct kv_score_attrs *pool);
 void allot_put_budget(struct allot_rig *x, size_t l, const int32_t *B, size_t n_sink, size_t n_recent);
 
-/* Parameters of a method from pairs of name and text, ended by NULL; its files are read.  kv_params_close() when done. */
+/* Parameters of a method from pairs of name and text, ended by NULL; its files are read.  kv_params_close() when
+ * done. */
 void allot_params(struct kv_params *p, const struct kv_budget_method *m, ...);
 /* All layers, at once or one by one as the method wants; C: entries granted, 0: none. */
 int allot_try(struct kv_params *p, struct allot_rig *x, size_t C, struct kv_err *e);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * A backend under test beside the CPU: the same operation on both, results compared.
  *
- * The backend is the library that KV_TEST_BACKEND names (libkvcuda.so as nvcc or as the shim built it); without it every
- * test is skipped.  CPU results are the reference where they are exact or double inside; else the test computes its own.
+ * The backend is the library that KV_TEST_BACKEND names (libkvcuda.so as nvcc or as the shim built it); without it
+ * every test is skipped.  CPU results are the reference where they are exact or double inside; else the test computes
+ * its own.
  */
 #ifndef TEST_PAIR_H
 #define TEST_PAIR_H

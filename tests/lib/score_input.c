@@ -161,7 +161,8 @@ check_kept(struct kv_device *d, const struct kv_score_attrs *a, const float *raw
 	return count;
 }
 
-/* A record's name where the method has another one here, what stands behind the prompt, and what else the reference did. */
+/* A record's name where the method has another one here, what stands behind the prompt, and what else the reference
+ * did. */
 static const struct kind {
 	const char *record, *method;
 	const char *q, *k;       /* arrays that are q.response and k.response, or .lookahead; NULL: none */

@@ -32,8 +32,8 @@ struct sample {
 	const char *id;          /* NULL: no id */
 	size_t part_max;         /* bytes of a payload's parts; 0: as large as may be */
 };
-/* k, v f16 [kv_head 2][token][dim 4], score f32 [2][token], budget i32 [2], protect u8 [2][token], x f32 [token] without axes' names,
- * logits f32 [10]. */
+/* k, v f16 [kv_head 2][token][dim 4], score f32 [2][token], budget i32 [2], protect u8 [2][token], x f32 [token]
+ * without axes' names, logits f32 [10]. */
 void sample_write(const char *path, const struct sample *s);
 
 /* Read it all, loading every payload if `load`.  KV_OK when it is a whole stream. */

@@ -6,7 +6,8 @@
 
 #include "lib/model/model.h"
 
-/* A GGUF file; matrices with cols a multiple of the block are quantised to `type` (simple round-to-nearest quantisers), vectors stay F32. */
+/* A GGUF file; matrices with cols a multiple of the block are quantised to `type` (simple round-to-nearest quantisers),
+ * vectors stay F32. */
 int write_gguf(const struct kv_model *m, enum kvk_type type, const char *path, struct kv_err *e);
 
 /* A Hugging Face folder: config.json, tokenizer.json, generation_config.json, model.safetensors, or with n_shards > 1

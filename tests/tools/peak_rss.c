@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * peak_rss FILE COMMAND... - run a command and write its peak resident memory, in kB, to FILE; exits as the command does.
+ * peak_rss FILE COMMAND... - run a command and write its peak resident memory, in kB, to FILE; exits as the command
+ * does.
  */
 #include <stdio.h>
 #include <sys/resource.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * champion: the reference's budgets, a case for paper, the choices, what is told about heads, and that a stronger champion
- * never gets more. */
+ * champion: the reference's budgets, a case for paper, the choices, what is told about heads, and that a stronger
+ * champion never gets more. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

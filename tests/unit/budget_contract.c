@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * What every row of the table keeps, walked over random inputs: the sum is what was granted (less only where METHODS says
- * so), no head has more than there is, protected entries come first; and kv_best() and
- * kv_best_by_head() against sorting. */
+ * What every row of the table keeps, walked over random inputs: the sum is what was granted (less only where METHODS
+ * says so), no head has more than there is, protected entries come first; and kv_best() and kv_best_by_head() against
+ * sorting. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -288,7 +288,8 @@ reference(const float *q, const float *k, size_t rows, struct pair *to)
 	free(e);
 }
 
-/* Keys whose attention is spread evenly by magnitude over 1e-9 .. 1e-5; what is missing to 1 is the first window key's. */
+/* Keys whose attention is spread evenly by magnitude over 1e-9 .. 1e-5; what is missing to 1 is the first window
+ * key's. */
 static void
 small_keys(float *q, float *k)
 {

@@ -11,8 +11,8 @@
 
 #include "tests/lib/score_input.h"
 
-/* Two query heads of one KV head.  Keys whose exponentials are 1, 2, 1 for a query of 1; the second head looks everywhere
- * alike. */
+/* Two query heads of one KV head.  Keys whose exponentials are 1, 2, 1 for a query of 1; the second head looks
+ * everywhere alike. */
 static const float k3[3] = { 0, 0.69314718f, 0 }, q3[2][3] = { { 1, 1, 1 }, { 0, 0, 0 } };
 
 static void

@@ -102,8 +102,8 @@ payloads_are_aligned(void **state)
 				n_bins++;
 			}
 		assert_int_equal(at, b.n);
-		/* per sequence and layer k and v of 80 bytes (5 parts of 16), score of 40 (row of 20 does not fit: 16 16 8);
-		 * logits of 40 */
+		/* per sequence and layer k and v of 80 bytes (5 parts of 16), score of 40 (row of 20 does not fit: 16
+		 * 16 8); logits of 40 */
 		assert_int_equal(n_bins, max ? 2 * (2 * (5 + 5 + 3) + 10 * 4 / 16 + 1) : 2 * (2 * 3 + 1));
 		msgpack_unpacked_destroy(&u);
 		kv_buf_fini(&b);
