@@ -19,7 +19,8 @@ help_methods(const struct kv_tool *tool, struct kv_buf *out, struct kv_err *e)
 	int rc = KV_OK;
 
 	if (m != NULL) {
-		rc = kv_buf_printf(out, e, "\n%s: %s%s%s\n", m->name, m->brief, m->paper ? ", " : "", m->paper ? m->paper : "");
+		rc = kv_buf_printf(
+		    out, e, "\n%s: %s%s%s\n", m->name, m->brief, m->paper ? ", " : "", m->paper ? m->paper : "");
 		return rc == KV_OK ? kv_opt_help(kv_command.tables[0], out, e) : rc;
 	}
 	if (tool->methods != NULL)

@@ -135,7 +135,9 @@ int
 main(int argc, char **argv)
 {
 	struct run r = { .next_position = -1 };
-	const struct kv_filter f = { .uses = "k,v,score,budget,protect", .partly = "k,v", .in_place = "k,v", .run = evict, .ctx = &r };
+	const struct kv_filter f = {
+		.uses = "k,v,score,budget,protect", .partly = "k,v", .in_place = "k,v", .run = evict, .ctx = &r
+	};
 	int status;
 
 	kv_options(argc, argv, &tool);

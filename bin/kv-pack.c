@@ -313,9 +313,11 @@ static const struct command {
 	bool members; /* takes MEMBER... behind its ARCHIVE */
 	int (*run)(struct kv_unpack *u, char *const *names, struct kv_err *e);
 } commands[] = {
-	{ { .name = "create", .brief = "pack files into ARCHIVE (.tar.zst), and what they are into its manifest" }, true, NULL },
+	{ { .name = "create", .brief = "pack files into ARCHIVE (.tar.zst), and what they are into its manifest" },
+	    true, NULL },
 	{ { .name = "list", .brief = "what is in ARCHIVE, as the manifest says" }, false, list },
-	{ { .name = "verify", .brief = "read all of ARCHIVE, compare it with the manifest, check its streams" }, false, verify },
+	{ { .name = "verify", .brief = "read all of ARCHIVE, compare it with the manifest, check its streams" }, false,
+	    verify },
 	{ { .name = "extract", .brief = "unpack ARCHIVE, or some of its members" }, true, extract },
 };
 #define N_COMMANDS (sizeof commands / sizeof commands[0])

@@ -41,7 +41,8 @@ static const struct kv_opt opts[] = {
 	{ "special", 0, KV_FLAG, &o.special, NULL, "special tokens written in the text become those tokens", 0, 0,
 	    NULL },
 	{ "no-bos", 0, KV_FLAG, &o.no_bos, NULL, "no beginning-of-sequence token", 0, 0, NULL },
-	{ "queries", 0, KV_STRING, &o.queries, "WHICH", "queries to write: window:N, part:N, last, all, none", 0, 0, NULL },
+	{ "queries", 0, KV_STRING, &o.queries, "WHICH", "queries to write: window:N, part:N, last, all, none", 0, 0,
+	    NULL },
 	{ "for", 0, KV_STRING, &o.method, "METHOD", "write the queries that this method of kv-score wants", 0, 0,
 	    NULL },
 	{ "response", 0, KV_STRING, &o.response, "WHICH",
@@ -163,8 +164,8 @@ understand(int argc, char **argv, struct run *r)
 	if (o.response != NULL && kv_response_parse(&r->response, o.response, &e) < 0)
 		kv_usage(&tool, "--response: %s", e.text);
 	if (o.response != NULL && o.lookahead != NULL)
-		kv_usage(&tool,
-		    "--response and --lookahead exclude each other: run twice, and give both streams to the next program");
+		kv_usage(&tool, "--response and --lookahead exclude each other: "
+		    "run twice, and give both streams to the next program");
 	r->dtype = kv_type_find(o.dtype);
 }
 

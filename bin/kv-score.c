@@ -6,7 +6,8 @@
 static const char *layers;
 
 static const struct kv_opt opts[] = {
-	{ "layers", 0, KV_STRING, &layers, "A-B", "score only these layers, the first is 0; the others pass", 0, 0, NULL },
+	{ "layers", 0, KV_STRING, &layers, "A-B", "score only these layers, the first is 0; the others pass", 0, 0,
+	    NULL },
 	{ 0 },
 };
 

@@ -11,8 +11,8 @@
 
 enum kv_answer_kind {
 	KV_ANSWER_NONE, /* only the stream */
-	KV_ANSWER_TEXT, /* as it grows, whole characters only; a newline behind each answer, a line "--- ID", escaped (lib/text/escape.h), before
-			   all but the first */
+	KV_ANSWER_TEXT, /* as it grows, whole characters only; a newline behind each answer, a line "--- ID", escaped
+			   (lib/text/escape.h), before all but the first */
 	KV_ANSWER_JSON, /* JSON Lines */
 	KV_ANSWER_NLL,  /* TSV with a heading: id (escaped), n_tokens, nll, nll_per_token */
 };

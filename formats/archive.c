@@ -82,7 +82,8 @@ open_tar(struct kv_archive *a, struct kv_err *e)
 	if (kv_la.archive_read_support_format_tar(a->a) != ARCHIVE_OK ||
 	    kv_la.archive_read_set_callback_data(a->a, a) != ARCHIVE_OK ||
 	    kv_la.archive_read_set_read_callback(a->a, lend) != ARCHIVE_OK ||
-	    kv_la.archive_read_set_skip_callback(a->a, skip) != ARCHIVE_OK || kv_la.archive_read_open1(a->a) != ARCHIVE_OK)
+	    kv_la.archive_read_set_skip_callback(a->a, skip) != ARCHIVE_OK ||
+	    kv_la.archive_read_open1(a->a) != ARCHIVE_OK)
 		return archive_fault(a, e);
 	return KV_OK;
 }

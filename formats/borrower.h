@@ -20,7 +20,8 @@ struct kv_reference {
 	uint64_t at;      /* its first byte */
 	bool is_memory;   /* of a running program: in a memfd that was lent */
 	uint64_t stamp;   /* of memory: which loan this is */
-	const char *card; /* of memory: not the payload lies there but a struct kv_far, which says where on this card; or NULL */
+	const char *card; /* of memory: not the payload lies there but a struct kv_far, which says where on this card;
+			     or NULL */
 	uint64_t size;    /* of a file: its bytes; one of another size or date is refused */
 	int64_t mtime_ns; /* when it was modified last, in ns since 1970 */
 };

@@ -25,7 +25,8 @@ static const struct codec {
 } codecs[] = {
 	{ ".zst", "zstd", { 0x28, 0xb5, 0x2f, 0xfd }, 4, &kv_la.archive_read_support_filter_zstd,
 	    &kv_la.archive_write_add_filter_zstd },
-	{ ".gz", "gzip", { 0x1f, 0x8b, 8 }, 3, &kv_la.archive_read_support_filter_gzip, &kv_la.archive_write_add_filter_gzip },
+	{ ".gz", "gzip", { 0x1f, 0x8b, 8 }, 3, &kv_la.archive_read_support_filter_gzip,
+	    &kv_la.archive_write_add_filter_gzip },
 	{ ".xz", "xz", { 0xfd, '7', 'z', 'X', 'Z', 0 }, 6, &kv_la.archive_read_support_filter_xz,
 	    &kv_la.archive_write_add_filter_xz },
 };
@@ -306,7 +307,8 @@ compressor_open(struct kv_compressor *c, struct kv_err *e)
 	if ((*c->codec->write)(c->a) != ARCHIVE_OK || kv_la.archive_write_set_format_raw(c->a) != ARCHIVE_OK ||
 	    kv_la.archive_write_set_bytes_per_block(c->a, 0) != ARCHIVE_OK)
 		rc = compressor_fault(c, e);
-	else if (c->codec == gzip && kv_la.archive_write_set_filter_option(c->a, "gzip", "timestamp", NULL) != ARCHIVE_OK)
+	else if (c->codec == gzip &&
+		 kv_la.archive_write_set_filter_option(c->a, "gzip", "timestamp", NULL) != ARCHIVE_OK)
 		rc = compressor_fault(c, e);
 	else if (kv_la.archive_write_open(c->a, c, NULL, put_out, NULL) != ARCHIVE_OK ||
 		 kv_la.archive_write_header(c->a, entry) != ARCHIVE_OK)

@@ -15,7 +15,8 @@ struct kv_format {
 	 * vocabulary only (kv-score has no use for weights).  NULL: no model, but a file that goes with one. */
 	int (*open)(struct kv_model *m, const char *path, bool with_weights, struct kv_err *e);
 	/* One line per tensor in the file, for kv-show: fn is called in file order. */
-	int (*tensors)(const char *path, int (*fn)(void *ctx, const char *name, const struct kv_matrix *w, struct kv_err *e),
+	int (*tensors)(const char *path,
+	    int (*fn)(void *ctx, const char *name, const struct kv_matrix *w, struct kv_err *e),
 	    void *ctx, struct kv_err *e);
 	/* The file's metadata as JSON (large arrays shortened), new reference. */
 	int (*metadata)(const char *path, json_t **out, struct kv_err *e);

@@ -37,8 +37,8 @@ kv_join_models(const json_t *a, const char *a_file, const json_t *b, const char 
 			continue;
 		spell(v, of_a);
 		spell(w, of_b);
-		return kv_fail(e, KV_EMODEL, "%s and %s come from different models: %s is %s and %s", a_file, b_file, key,
-		    of_a, of_b);
+		return kv_fail(e, KV_EMODEL, "%s and %s come from different models: %s is %s and %s", a_file, b_file,
+		    key, of_a, of_b);
 	}
 	return KV_OK;
 }
@@ -58,8 +58,8 @@ compare_tokens(const json_t *a, const char *a_file, const json_t *b, const char 
 			    " in %s, %" JSON_INTEGER_FORMAT " in %s", number, i, x, a_file, y, b_file);
 	}
 	if (n != m)
-		return kv_fail(e, KV_EMODEL, "different prompts: sequence %zu: %zu tokens in %s, %zu in %s", number, n, a_file,
-		    m, b_file);
+		return kv_fail(e, KV_EMODEL, "different prompts: sequence %zu: %zu tokens in %s, %zu in %s", number, n,
+		    a_file, m, b_file);
 	return KV_OK;
 }
 

@@ -75,7 +75,8 @@ find_functions(void *library)
 
 	for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
 		if ((p = dlsym(library, functions[i].name)) == NULL)
-			snprintf(why, sizeof why, "libarchive has no %s; this needs version 3.5 or later", functions[i].name);
+			snprintf(why, sizeof why, "libarchive has no %s; this needs version 3.5 or later",
+			    functions[i].name);
 		memcpy((char *)&kv_la + functions[i].at, &p, sizeof p);
 	}
 }

@@ -88,8 +88,8 @@ skim_check(const struct kv_skim *s, const struct token *t, unsigned char first, 
 		return kv_fail(e, KV_EFORMAT, "a record of more than %u bytes", KV_RECORD_MAX);
 	if (t->children > KV_ELEMENTS_MAX || s->elements + t->children + t->cost > KV_ELEMENTS_MAX)
 		return kv_fail(e, KV_EFORMAT,
-		    "a record of more than %u elements (a string counts as %d, a map or an array as %d)", KV_ELEMENTS_MAX,
-		    KV_COST_STRING, KV_COST_NEST);
+		    "a record of more than %u elements (a string counts as %d, a map or an array as %d)",
+		    KV_ELEMENTS_MAX, KV_COST_STRING, KV_COST_NEST);
 	if (t->children > 0 && s->depth == KV_DEPTH_MAX)
 		return kv_fail(e, KV_EFORMAT, "maps and arrays nested more than %d deep", KV_DEPTH_MAX);
 	return KV_OK;
@@ -140,7 +140,8 @@ kv_pack_find(const unsigned char *p, size_t n, const char *const *keys, size_t *
 		for (size_t k = 0; keys[k] != NULL; k++) {
 			bool is_str = (p[at] & 0xe0) == 0xa0 || (p[at] >= 0xd9 && p[at] <= 0xdb);
 
-			if (is_str && key.body == strlen(keys[k]) && memcmp(p + at + key.head, keys[k], key.body) == 0) {
+			if (is_str && key.body == strlen(keys[k]) &&
+			    memcmp(p + at + key.head, keys[k], key.body) == 0) {
 				*which = k;
 				found++;
 			}
@@ -195,7 +196,8 @@ pair_to_json(const msgpack_object_kv *kv, json_t *map, struct kv_err *e)
 	if (kv->key.type != MSGPACK_OBJECT_STR)
 		return kv_fail(e, KV_EFORMAT, "a map with a key that is not a string");
 	if (json_object_getn(map, key->ptr, key->size) != NULL)
-		return kv_fail(e, KV_EFORMAT, "key '%.*s' stands twice", key->size > 64 ? 64 : (int)key->size, key->ptr);
+		return kv_fail(
+		    e, KV_EFORMAT, "key '%.*s' stands twice", key->size > 64 ? 64 : (int)key->size, key->ptr);
 	if ((rc = to_json(&kv->val, &v, e)) < 0)
 		return rc;
 	if (json_object_setn_new_nocheck(map, key->ptr, key->size, v) < 0)

@@ -15,7 +15,7 @@
 #include "lib/err.h"
 
 #define KV_DEPTH_MAX    16          /* nesting of maps and arrays */
-#define KV_ELEMENTS_MAX (3u << 19)  /* of one object, all levels together: bounds what decoding takes, some 70 bytes each */
+#define KV_ELEMENTS_MAX (3u << 19)  /* of one object, all levels together: decoding takes some 70 bytes for each */
 #define KV_COST_STRING  2           /* what a string counts for among them, */
 #define KV_COST_NEST    16          /* and a map or an array beside what is in it; anything else is one */
 #define KV_RECORD_MAX   (32u << 20) /* bytes of one object */

@@ -176,7 +176,8 @@ reference_from_map(struct kv_payload *p, const json_t *map, struct kv_err *e)
 	if (json_is_true(memory) && at % KV_LENT_STAMP != 0)
 		return kv_fail(
 		    e, KV_EFORMAT, "key 'offset' of a 'reference' to memory is no multiple of %d", KV_LENT_STAMP);
-	if (card != NULL && (!json_is_true(memory) || !kv_name_is_valid(json_string_value(card), json_string_length(card))))
+	if (card != NULL &&
+	    (!json_is_true(memory) || !kv_name_is_valid(json_string_value(card), json_string_length(card))))
 		return kv_fail(e, KV_EFORMAT, "key 'device' of 'reference' is not the name of a device, of memory");
 	p->reference = (struct kv_reference){ .path = text,
 		.at = (uint64_t)at,

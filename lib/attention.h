@@ -8,13 +8,13 @@
 #include "lib/layer.h"
 
 struct kv_attention {
-	size_t window;          /* the last so many prompt queries (fewer if the prompt is shorter); SIZE_MAX: all; 0: none */
-	const char *behind;     /* "response", "lookahead": the rows of q.NAME, behind the prompt, as well; NULL: none */
-	bool behind_keys;       /* are the keys of those tokens, k.NAME, in the denominator too?  Each row sees its own */
-	bool move_back;         /* rows see as much as if the last of them stood on the prompt's last token */
-	enum kvk_reduce rows;   /* over all query rows together */
-	float *mean;            /* out, with KVK_VAR: the mean over the rows [H][n] as well; NULL: not wanted */
-	enum kvk_reduce heads;  /* over query heads: KVK_MEAN, KVK_SUM or KVK_MAX */
+	size_t window;         /* the last so many prompt queries, fewer if the prompt is shorter; SIZE_MAX: all */
+	const char *behind;    /* "response", "lookahead": the rows of q.NAME behind the prompt as well; NULL: none */
+	bool behind_keys;      /* are the keys of those tokens, k.NAME, in the denominator too?  A row sees its own */
+	bool move_back;        /* rows see as much as if the last of them stood on the prompt's last token */
+	enum kvk_reduce rows;  /* over all query rows together */
+	float *mean;           /* out, with KVK_VAR: the mean over the rows [H][n] as well; NULL: not wanted */
+	enum kvk_reduce heads; /* over query heads: KVK_MEAN, KVK_SUM or KVK_MAX */
 };
 
 /* y [H][n]: columns 0 .. n-1, reduced over the query heads of each of H equal groups: H is Hkv, Hq (nothing to reduce)

@@ -24,7 +24,8 @@ check_regular(const struct stat *st, const char *name, struct kv_err *e)
 {
 	if (S_ISREG(st->st_mode))
 		return KV_OK;
-	return kv_fail(e, KV_EIO, "%s: %s", name, S_ISDIR(st->st_mode) ? "is a directory" : "is not a regular file, which it must be to be mapped");
+	return kv_fail(e, KV_EIO, "%s: %s", name,
+	    S_ISDIR(st->st_mode) ? "is a directory" : "is not a regular file, which it must be to be mapped");
 }
 
 int
@@ -57,7 +58,8 @@ kv_map_fd(struct kv_map *m, int fd, const char *name, struct kv_err *e)
 int
 kv_map_open(struct kv_map *m, const char *path, struct kv_err *e)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc; /* non-blocking: a fifo is refused, not waited for */
+	/* non-blocking: a fifo is refused, not waited for */
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc;
 
 	*m = (struct kv_map){ 0 };
 	if (fd < 0)

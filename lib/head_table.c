@@ -81,7 +81,8 @@ from_object(struct kv_head_table *t, json_t *o, struct kv_err *e)
 		H = h >= H ? h + 1 : H;
 	}
 	if (L * H > json_object_size(o))
-		return kv_fail(e, KV_EFORMAT, "%zu heads, where %zu layers of %zu heads are named", json_object_size(o), L, H);
+		return kv_fail(
+		    e, KV_EFORMAT, "%zu heads, where %zu layers of %zu heads are named", json_object_size(o), L, H);
 	if ((rc = table_init(t, L, H, e)) < 0)
 		return rc;
 	json_object_foreach(o, key, v)
@@ -106,7 +107,8 @@ from_array(struct kv_head_table *t, const json_t *rows, struct kv_err *e)
 	json_array_foreach(rows, l, row)
 	{
 		if (json_array_size(row) != H)
-			return kv_fail(e, KV_EFORMAT, "layer %zu has %zu numbers, layer 0 has %zu", l, json_array_size(row), H);
+			return kv_fail(
+			    e, KV_EFORMAT, "layer %zu has %zu numbers, layer 0 has %zu", l, json_array_size(row), H);
 		for (size_t h = 0; h < H; h++)
 			t->x[l * H + h] = number_of(json_array_get(row, h));
 	}
@@ -198,8 +200,8 @@ check_values(const struct kv_head_table *t, double min, struct kv_err *e)
 {
 	for (size_t i = 0; i < t->L * t->H; i++)
 		if (!isfinite(t->x[i]) || t->x[i] < min)
-			return kv_fail(e, KV_EFORMAT, "layer %zu, head %zu: expected a number%s, got %g", i / t->H, i % t->H,
-			    min == 0 ? " of 0 or more" : "", t->x[i]);
+			return kv_fail(e, KV_EFORMAT, "layer %zu, head %zu: expected a number%s, got %g", i / t->H,
+			    i % t->H, min == 0 ? " of 0 or more" : "", t->x[i]);
 	return KV_OK;
 }
 

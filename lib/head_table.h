@@ -5,8 +5,9 @@
  *	{"0-0": 0.3, "0-1": [0.2, 0.4], ...}   JSON, "LAYER-HEAD": a number or a list whose mean counts (HeadKV's and
  *	                                       retrieval-head score files); what follows the object is ignored
  *	[[0.3, 0.3], ...]                      JSON, a list of numbers per layer
- *	0.3 0.3                                text, a line per layer, numbers apart by blanks, tabs or commas (DuoAttention's
- *	                                       full_attention_heads.tsv); empty lines and # comments are skipped
+ *	0.3 0.3                                text, a line per layer, numbers apart by blanks, tabs or commas
+ *	                                       (DuoAttention's full_attention_heads.tsv); empty lines and # comments
+ *	                                       are skipped
  */
 #ifndef KV_HEAD_TABLE_H
 #define KV_HEAD_TABLE_H

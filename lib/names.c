@@ -22,7 +22,8 @@ kv_names_check(const char *list, struct kv_err *e)
 	if (list == NULL)
 		return KV_OK;
 	if (has_blank(list))
-		return kv_fail(e, KV_EARG, "'%s': a space in a list of tensor names, which are separated by commas", list);
+		return kv_fail(
+		    e, KV_EARG, "'%s': a space in a list of tensor names, which are separated by commas", list);
 	for (;; at += n + 1) {
 		n = strcspn(at, ",");
 		plain = strcspn(at, "*,");

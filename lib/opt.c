@@ -76,8 +76,8 @@ set_whole(const struct kv_opt *o, const char *s, struct kv_err *e)
 	/* strtoull takes spaces and signs; a count has neither */
 	if (!isdigit((unsigned char)*s) || *end != '\0' || errno == ERANGE || (double)v < min || (double)v > max ||
 	    (o->kind == KV_SIZE && v > INT64_MAX))
-		return kv_fail(e, KV_EARG, "--%s: expected a whole number from %.0f to %llu%s%s, got '%s'", o->name, min,
-		    max < 0x1p64 ? (unsigned long long)max - (max == 0x1p63) : (unsigned long long)UINT64_MAX,
+		return kv_fail(e, KV_EARG, "--%s: expected a whole number from %.0f to %llu%s%s, got '%s'", o->name,
+		    min, max < 0x1p64 ? (unsigned long long)max - (max == 0x1p63) : (unsigned long long)UINT64_MAX,
 		    o->choices != NULL ? " or " : "", o->choices != NULL ? o->choices : "", s);
 	if (o->kind == KV_UINT)
 		*(unsigned *)o->to = (unsigned)v;

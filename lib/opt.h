@@ -35,8 +35,8 @@ struct kv_opt {
 	const char *arg;     /* "TOKENS"; NULL for flags */
 	const char *help;    /* one line, lower case */
 	double min, max;     /* range of numbers when max > min; inclusive */
-	const char *choices; /* "auto|cpu|cuda" for KV_STRING: anything else is refused; NULL: any.  For KV_SIZE: words that
-			      * stand for numbers, the first for SIZE_MAX, the second for SIZE_MAX - 1, ... */
+	const char *choices; /* "auto|cpu|cuda" for KV_STRING: anything else is refused; NULL: any.  For KV_SIZE: words
+			      * that stand for numbers, the first for SIZE_MAX, the second for SIZE_MAX - 1, ... */
 };
 
 /* Parse argv by the tables (NULL-terminated array of tables).  Operands move to the front of argv[1..]; *argc becomes 1

@@ -94,7 +94,8 @@ kv_queries_positions(const struct kv_tensor *q, size_t W, size_t first, int32_t 
 
 		if (at < 0)
 			return kv_fail(e, KV_ESHAPE,
-			    "%s: attributes must tell the position of each of its %zu rows (first_position or positions)",
+			    "%s: attributes must tell the position of each of its %zu rows (first_position or "
+			    "positions)",
 			    q->name, n);
 		if (at != (json_int_t)(first + i))
 			return kv_fail(e, KV_ESHAPE, "%s: row %zu stands at position %lld, expected %zu", q->name,

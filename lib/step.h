@@ -30,7 +30,7 @@ struct kv_item {
 	size_t input;          /* which input it came from */
 	bool unused;           /* not the program's: no data */
 	bool sent;             /* written already, although the program looks at it */
-	struct kv_loan *loan;  /* formats/borrower.h: the payload lies elsewhere, and with parts.n == 0 the record says so */
+	struct kv_loan *loan;  /* formats/borrower.h: the payload lies elsewhere, as the record says if parts.n == 0 */
 	bool spooled;          /* the payload begins at byte spooled_at of the pipe's spool */
 	size_t spooled_at;
 };

@@ -26,7 +26,7 @@ struct kv_tensor {
 	char axis[KV_AXES_MAX][KV_NAME_MAX]; /* "" when the stream does not name them */
 	json_t *attrs;                       /* object; owned; NULL means none */
 	const void *data;                    /* payload; NULL until it has been read */
-	const void *device;                  /* or, with data NULL, on the device of the program that asked for it there */
+	const void *device;                  /* with data NULL, on the device of a program that asked for it there */
 	size_t bytes;
 	void *owned; /* what kv_tensor_fini() frees: data itself, or NULL when data is borrowed */
 };

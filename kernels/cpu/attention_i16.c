@@ -74,8 +74,9 @@ struct tile {
 static size_t
 tile_bytes(const struct job *j)
 {
-	const size_t R = j->R, Dv = j->a->Dv, tile = cpu_room(R * Dv, 2) + cpu_room(Dv, 2) + cpu_room(R, 4) + cpu_sums_bytes(R, Dv) +
-	    cpu_room(BAND * BLOCK, 4) + cpu_room(BAND * BLOCK, 2) + cpu_room(BAND, 4), work = cpu_room(8 * Dv, 2);
+	const size_t R = j->R, Dv = j->a->Dv, work = cpu_room(8 * Dv, 2);
+	const size_t tile = cpu_room(R * Dv, 2) + cpu_room(Dv, 2) + cpu_room(R, 4) + cpu_sums_bytes(R, Dv) +
+	    cpu_room(BAND * BLOCK, 4) + cpu_room(BAND * BLOCK, 2) + cpu_room(BAND, 4);
 
 	return tile > work ? tile : work;
 }

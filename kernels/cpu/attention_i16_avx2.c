@@ -89,7 +89,8 @@ pack(const float *k, const float *v, size_t n, size_t D, int16_t *work, const st
 	for (size_t j = 0; j < BLOCK; j += 8) {
 		pack_eight(k, j, n, D, Dv, work, to->k_scale, to->bad, cpu_i16_row);
 		for (size_t d = 0; d < Dv / 2; d += 8)
-			turn((const int32_t *)(const void *)work + d, Dv / 2, (int32_t *)(void *)to->k + d * BLOCK + j, BLOCK);
+			turn((const int32_t *)(const void *)work + d, Dv / 2, (int32_t *)(void *)to->k + d * BLOCK + j,
+			    BLOCK);
 		pack_eight(v, j, n, D, Dv, work, to->v_scale, to->bad, cpu_i16_value);
 		for (size_t i = 0; i < 8; i += 2)
 			interleave(work + i * Dv, work + (i + 1) * Dv, Dv, to->v + (j + i) * Dv);

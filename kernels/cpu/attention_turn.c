@@ -77,8 +77,9 @@ turn_wide(const uint8_t *const *row, float *kt)
 {
 	__m256 a[8], b[8];
 
+	/* a[0..3]: elements 0-3 of keys i and i+4; a[4..7]: elements 4-7 */
 	for (int i = 0; i < 4; i++)
-		for (int half = 0; half < 2; half++) /* a[0..3]: elements 0-3 of keys i and i+4; a[4..7]: elements 4-7 */
+		for (int half = 0; half < 2; half++)
 			a[i + 4 * half] = _mm256_insertf128_ps(
 			    _mm256_castps128_ps256(_mm_loadu_ps((const float *)row[i] + 4 * half)),
 			    _mm_loadu_ps((const float *)row[i + 4] + 4 * half), 1);

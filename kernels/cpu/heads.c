@@ -91,6 +91,7 @@ cpu_heads(struct kvk_dev *dev, const float *x, size_t n, size_t H, size_t D, con
 	if (rope != NULL && (job.turns = cpu_turns_of(dev, rope)) == NULL)
 		return CPU_EMEM;
 	for (; job.first < n; job.first += CPU_TURNS)
-		cpu_run(dev, n - job.first < CPU_TURNS ? n - job.first : CPU_TURNS, 16384 / (H * D + 1) + 1, rows, &job);
+		cpu_run(
+		    dev, n - job.first < CPU_TURNS ? n - job.first : CPU_TURNS, 16384 / (H * D + 1) + 1, rows, &job);
 	return 0;
 }

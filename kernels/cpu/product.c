@@ -101,8 +101,8 @@ bands(const struct factors *f, const enum kvk_type type, size_t n)
 }
 
 void
-cpu_product_typed(const float *a, size_t lda, const void *b, enum kvk_type type, size_t ldb, size_t n, size_t K, size_t N,
-    float *c, size_t ldc, bool add)
+cpu_product_typed(const float *a, size_t lda, const void *b, enum kvk_type type, size_t ldb, size_t n, size_t K,
+    size_t N, float *c, size_t ldc, bool add)
 {
 	const struct factors f = { a, lda, b, ldb, K, N, c, ldc, add };
 

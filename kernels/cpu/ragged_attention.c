@@ -201,7 +201,8 @@ check(struct kvk_dev *dev, const struct kvk_ragged *c, size_t n, size_t Hq)
 	if (!cpu_is_float(c->type))
 		return cpu_fail(dev, CPU_ETYPE, "attention: a cache is of type f32, f16 or bf16");
 	if (c->H == 0 || Hq % c->H != 0)
-		return cpu_fail(dev, CPU_ESHAPE, "attention: %zu query heads cannot share a cache of %zu heads", Hq, c->H);
+		return cpu_fail(
+		    dev, CPU_ESHAPE, "attention: %zu query heads cannot share a cache of %zu heads", Hq, c->H);
 	for (size_t g = 0; g < c->H; g++)
 		if (c->len[g] < n)
 			return cpu_fail(dev, CPU_ESHAPE,

@@ -96,7 +96,7 @@ static inline void
 vec_exp(f32x8 *x)
 {
 	const float to_int = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer, found in the low bits */
-	const f32x8 ln2_high = VEC_ALL(-0.693359375f), ln2_low = VEC_ALL(2.12194440e-4f); /* minus ln 2, nine bits first */
+	const f32x8 ln2_high = VEC_ALL(-0.693359375f), ln2_low = VEC_ALL(2.12194440e-4f); /* -ln 2, nine bits first */
 	const float taylor[7] = { 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1, 1 };
 	const i32x8 under = *x < -87.33f;
 	f32x8 t = *x, n, p = VEC_ALL(1.0f / 5040);

@@ -71,8 +71,8 @@ weigh(const struct kv_budget_layer *l, double *s, struct kv_err *e)
 /* cnt [H]: how many of the layer's `total` best each head has; the `first` best of every head come before all
  * others. */
 static int
-count_taken(const struct kv_budget_layer *l, const float *pooled, const float *raw, bool normal, size_t first, size_t total,
-    size_t *cnt, struct kv_err *e)
+count_taken(const struct kv_budget_layer *l, const float *pooled, const float *raw, bool normal, size_t first,
+    size_t total, size_t *cnt, struct kv_err *e)
 {
 	const size_t H = l->H, n = l->room;
 	double *s = kv_alloc(H * n, sizeof *s, e);

@@ -207,7 +207,8 @@ is_inexact(const struct kv_budgeting *x)
 static int
 overspent(const struct kv_budgeting *x, const char *what, size_t sum, size_t most, struct kv_err *e)
 {
-	return kv_fail(e, KV_EFAIL, "%s: %zu entries for the %s, where %zu may be spent", x->p->method->name, sum, what, most);
+	return kv_fail(
+	    e, KV_EFAIL, "%s: %zu entries for the %s, where %zu may be spent", x->p->method->name, sum, what, most);
 }
 
 /* The prompt as layers() and global() see it; *total: history entries of all layers, 0: nothing to decide.  With one
@@ -234,8 +235,8 @@ see_prompt(const struct allotment *a, const struct kv_budget_layer *layer, size_
 
 /* a[].total from the method's layers(). */
 static int
-allot_layers(const struct kv_budgeting *x, struct allotment *a, const struct kv_budget_prompt *all, size_t n, size_t total,
-    struct kv_err *e)
+allot_layers(const struct kv_budgeting *x, struct allotment *a, const struct kv_budget_prompt *all, size_t n,
+    size_t total, struct kv_err *e)
 {
 	const size_t L = all->L, H = all->H;
 	size_t *base_l = kv_alloc(3 * L, sizeof *base_l, e), *t = base_l + L, *most = t + L, sum = 0, spent = 0;
@@ -385,8 +386,8 @@ describe(const struct kv_budgeting *x, struct allotment *a, struct kv_err *e)
 		sum += a->B[h];
 	}
 	o = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "method", x->p->method->name, "capacity", (json_int_t)(sum / H),
-	    "base", (json_int_t)(sum > H * a->fixed ? sum / H - a->fixed : 0), "n_sink", (json_int_t)a->l.n_sink, "n_recent",
-	    (json_int_t)a->l.n_recent, "total", (json_int_t)sum);
+	    "base", (json_int_t)(sum > H * a->fixed ? sum / H - a->fixed : 0), "n_sink", (json_int_t)a->l.n_sink,
+	    "n_recent", (json_int_t)a->l.n_recent, "total", (json_int_t)sum);
 	if (o == NULL || json_object_update(a->budget.attrs, o) < 0) {
 		json_decref(o);
 		return kv_no_memory(e, sizeof *a);
@@ -445,7 +446,8 @@ over_layers(struct kv_budgeting *x, struct allotment *a, size_t n, bool *done, s
 		return KV_EMEM;
 	for (size_t i = 0; i < n; i++) {
 		if (a[i].l.H != a->l.H) {
-			rc = kv_fail(e, KV_ESHAPE, "layers of %zu and %zu heads cannot share entries", a->l.H, a[i].l.H);
+			rc = kv_fail(
+			    e, KV_ESHAPE, "layers of %zu and %zu heads cannot share entries", a->l.H, a[i].l.H);
 			goto done;
 		}
 		layer[i] = a[i].l;

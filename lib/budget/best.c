@@ -144,7 +144,8 @@ collect(const float *s, const float *tie, size_t H, size_t n, uint32_t digit, st
 				continue;
 			cnt[h] += key >> (32 - DIGIT) > digit;
 			if (key >> (32 - DIGIT) == digit)
-				*near++ = (struct near){ (uint64_t)key << 32 | (tie != NULL ? short_key(tie[i]) : 0), i };
+				*near++ =
+				    (struct near){ (uint64_t)key << 32 | (tie != NULL ? short_key(tie[i]) : 0), i };
 		}
 	}
 }

@@ -31,7 +31,7 @@ int kv_grant_capacity(const struct kv_grant *g, size_t T, size_t *C, struct kv_e
 struct kv_budget_layer {
 	const struct kv_layer *at; /* device, config, the step's tensors, T */
 	size_t i, L;               /* this is the i-th of L layers */
-	size_t H;                  /* heads with a budget of their own: KV heads, or query heads if the scores are theirs */
+	size_t H;                  /* heads with budgets of their own: KV heads, or query heads if these have scores */
 	size_t n_sink, n_recent;   /* protected, may exceed T */
 	size_t room;               /* candidates of one head: positions n_sink .. n_sink + room - 1 */
 	size_t base;               /* history entries per head to spend */
@@ -39,7 +39,7 @@ struct kv_budget_layer {
 	/* Scores of the candidates alone [H][room], -inf where there is none; NULL when the stream has no scores. */
 	const float *raw;
 	const struct kv_score_attrs *score; /* NULL with raw */
-	json_t *attrs;                      /* of the budget tensor: what the method adds; kv-budget --verbose prints it */
+	json_t *attrs;                      /* of the budget: what the method adds; kv-budget --verbose prints it */
 	const struct kv_tensor *scores;     /* the whole tensor, as it is in the stream; NULL with raw */
 };
 /* The same as raw, pooled for ranking [H][room]: pooled over all scored columns, then the candidates. */
@@ -58,10 +58,10 @@ struct kv_budget_method {
 	struct kv_method about;
 	const char *needs; /* tensors that must be there: "score"; NULL: none */
 	const char *looks; /* others that it may look for (lib/names.h), score, budget and protect aside; NULL: none */
-	bool all_layers;   /* needs layer[] of struct kv_budget_prompt: all layers are held in memory (K and V on disk) */
+	bool all_layers;   /* needs layer[] of kv_budget_prompt: all layers are held in memory (K and V on disk) */
 	bool free_total;   /* sets() says how much is kept: the user grants nothing */
 
-	const char *tally; /* attribute that lists some heads: kv-budget --verbose tells their share of all; NULL: none */
+	const char *tally; /* attribute that lists heads: kv-budget --verbose tells their share of all; NULL: none */
 	/* Optional: true where sums may exceed what was granted, as public code does; nothing is checked or mended
 	 * then. */
 	bool (*inexact)(const struct kv_params *p);

@@ -129,7 +129,8 @@ kv_budget_read(const struct kv_tensor *budget, size_t Hkv, struct kv_budget_view
 		    v->per_query ? " or a multiple" : "");
 	for (size_t h = 0; h < v->H; h++) {
 		if (v->B[h] < 0)
-			return kv_fail(e, KV_ESHAPE, "budget: head %zu has %d entries, expected 0 or more", h, (int)v->B[h]);
+			return kv_fail(
+			    e, KV_ESHAPE, "budget: head %zu has %d entries, expected 0 or more", h, (int)v->B[h]);
 		sum += v->B[h];
 	}
 	if (total != NULL && json_integer_value(total) != sum)

@@ -14,8 +14,8 @@ preference(const struct kv_budget_layer *l, double *to, struct kv_err *e)
 	const json_t *x = json_object_get(l->scores->attrs, "preference");
 
 	if (!json_is_number(x))
-		return kv_fail(e, KV_EFORMAT, "layer %d: the scores have no attribute preference: kv-score cake writes it",
-		    l->at->layer);
+		return kv_fail(e, KV_EFORMAT,
+		    "layer %d: the scores have no attribute preference: kv-score cake writes it", l->at->layer);
 	*to = json_number_value(x);
 	if (!(*to >= 0) || isinf(*to))
 		return kv_fail(

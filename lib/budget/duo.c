@@ -102,10 +102,12 @@ static int
 duo(const struct kv_budget_layer *l, const struct kv_params *p, uint8_t *keep, size_t *B, struct kv_err *e)
 {
 	const struct state *x = p->state;
-	const size_t T = l->at->T, first = kv_count(p, &sink), last = kv_count(p, &recent), layer = (size_t)l->at->layer;
+	const size_t T = l->at->T, first = kv_count(p, &sink), last = kv_count(p, &recent),
+		     layer = (size_t)l->at->layer;
 	json_t *full = json_array();
 
-	if (x->gates.L != l->at->cfg->L || (x->gates.H != l->at->cfg->Hkv && x->gates.H != l->H) || l->H % x->gates.H != 0) {
+	if (x->gates.L != l->at->cfg->L || (x->gates.H != l->at->cfg->Hkv && x->gates.H != l->H) ||
+	    l->H % x->gates.H != 0) {
 		json_decref(full);
 		return kv_fail(e, KV_ESHAPE, "%s has %zu layers of %zu heads, the model %zu of %zu", kv_text(p, &gates),
 		    x->gates.L, x->gates.H, l->at->cfg->L, l->at->cfg->Hkv);

@@ -63,7 +63,8 @@ check(const struct kv_params *p, struct kv_err *e)
 	for (size_t i = 0; i < 2; i++) {
 		listed(kv_text(p, lists[i]), 0, &end);
 		if (end != NULL && *end != 0)
-			return kv_fail(e, KV_EARG, "--%s: expected token ids as 13,198, got '%.40s'", lists[i]->name, end);
+			return kv_fail(
+			    e, KV_EARG, "--%s: expected token ids as 13,198, got '%.40s'", lists[i]->name, end);
 	}
 	return KV_OK;
 }
@@ -129,8 +130,8 @@ take_mass(const struct kv_budget_layer *l, size_t h, double *s, struct kv_err *e
 			sum += s[t] < 0 ? NAN : s[t];
 		}
 	if (!(fabs(sum - 1) < 1e-2 || sum == 0) || l->scores->shape[1] != T)
-		return kv_fail(e, KV_ESHAPE, "fastgen wants the attention to all positions, which sums to 1 per head, as "
-					     "kv-score nacl --rows mean --window 32 gives it");
+		return kv_fail(e, KV_ESHAPE, "fastgen wants the attention to all positions, which sums to 1 per head, "
+		    "as kv-score nacl --rows mean --window 32 gives it");
 	return KV_OK;
 }
 

@@ -156,8 +156,9 @@ headkv(const struct kv_budget_prompt *all, const struct kv_params *p, size_t *b,
 	int rc = KV_OK;
 
 	if (t->L != all->L || (t->H != all->H && t->H != all->cfg->Hq) || t->H % all->H != 0)
-		return kv_fail(e, KV_ESHAPE, "%s has %zu layers of %zu heads, here are %zu layers of %zu query heads (%zu with "
-		    "budgets)", kv_text(p, &importance), t->L, t->H, all->L, all->cfg->Hq, all->H);
+		return kv_fail(e, KV_ESHAPE,
+		    "%s has %zu layers of %zu heads, here are %zu layers of %zu query heads (%zu with budgets)",
+		    kv_text(p, &importance), t->L, t->H, all->L, all->cfg->Hq, all->H);
 	if ((q = kv_alloc(n, sizeof *q, e)) == NULL)
 		return KV_EMEM;
 	if (!orig)

@@ -27,7 +27,8 @@ exact(const struct kv_budget_prompt *all, size_t b, size_t *base_l, struct kv_er
 	if (num == NULL)
 		return KV_EMEM;
 	for (uint64_t l = 0; l < L; l++)
-		num[l] = fits ? base * (2 * b - 1) * (L - 1) - l * base * (2 * b - 2) : n * (L - 1) - 2 * l * (n - base);
+		num[l] =
+		    fits ? base * (2 * b - 1) * (L - 1) - l * base * (2 * b - 2) : n * (L - 1) - 2 * l * (n - base);
 	rc = kv_apportion(num, fits ? b * (L - 1) : L - 1, L, L * base, base_l, e);
 	free(num);
 	return rc;

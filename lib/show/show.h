@@ -80,7 +80,7 @@ extern const struct kv_view kv_view_tokens; /* which tokens the heads keep */
 /* A model file. */
 struct kv_model_view {
 	int (*config)(struct kv_show *s, const char *format, const struct kv_model *m);
-	int (*other)(struct kv_show *s, const char *format, const char *brief); /* instead: no model, but goes with one */
+	int (*other)(struct kv_show *s, const char *format, const char *brief); /* instead: goes with a model */
 	int (*metadata)(struct kv_show *s, const json_t *metadata);
 	int (*weight)(struct kv_show *s, const char *name, const struct kv_matrix *w);
 	int (*end)(struct kv_show *s);

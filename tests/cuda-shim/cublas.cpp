@@ -251,6 +251,6 @@ cublasSgemmStridedBatched(cublasHandle_t handle, cublasOperation_t ta, cublasOpe
     const float *alpha, const float *a, int lda, long long a_step, const float *b, int ldb, long long b_step,
     const float *beta, float *c, int ldc, long long c_step, int count)
 {
-	return cublasGemmStridedBatchedEx(handle, ta, tb, m, n, k, alpha, a, CUDA_R_32F, lda, a_step, b, CUDA_R_32F, ldb,
-	    b_step, beta, c, CUDA_R_32F, ldc, c_step, count, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+	return cublasGemmStridedBatchedEx(handle, ta, tb, m, n, k, alpha, a, CUDA_R_32F, lda, a_step, b, CUDA_R_32F,
+	    ldb, b_step, beta, c, CUDA_R_32F, ldc, c_step, count, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
 }

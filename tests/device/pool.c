@@ -55,7 +55,8 @@ pool_case(struct pair *p, size_t n, enum kvk_pool kind, size_t width)
 static void
 pools(void **state)
 {
-	static const size_t sizes[] = { 0, 1, 2, 26, 33, 63, 64, 97, 129, 255, 257, 2001 }, widths[] = { 1, 3, 7, 63, 301 };
+	static const size_t sizes[] = { 0, 1, 2, 26, 33, 63, 64, 97, 129, 255, 257, 2001 },
+			    widths[] = { 1, 3, 7, 63, 301 };
 	struct pair p;
 
 	(void)state;

@@ -110,7 +110,8 @@ compare(struct sizes z)
 	for (size_t i = 0; i < z.n; i++)
 		for (size_t h = 0; h < s.Hq; h++) {
 			naive(&s, i, h, 0.25, want);
-			test_near(kvk_precisions[z.precision], y + (i * s.Hq + h) * z.D, want, z.D, bound[z.precision], 0);
+			test_near(
+			    kvk_precisions[z.precision], y + (i * s.Hq + h) * z.D, want, z.D, bound[z.precision], 0);
 		}
 	other = run(&s, 2);
 	test_same("2 threads", other, y, z.n * s.Hq * z.D);
@@ -150,12 +151,14 @@ sizes_and_types(void **state)
 static void
 other_precisions(void **state)
 {
-	static const size_t past[] = { 0, 1, 26, 62, 126, 254 }, D[] = { 64, 8, 20, 80, 96, 128, 256 }, G[] = { 1, 3, 4, 7, 8 };
+	static const size_t past[] = { 0, 1, 26, 62, 126, 254 }, D[] = { 64, 8, 20, 80, 96, 128, 256 },
+			    G[] = { 1, 3, 4, 7, 8 };
 
 	(void)state;
 	for (size_t i = 0; i < 35; i++)
 		for (enum kvk_precision p = KVK_PRECISION_BF16; p <= KVK_PRECISION_I16; p++)
-			compare((struct sizes){ i % 9, { past[i % 6], past[i % 4] + 3 }, G[i % 5], 2, D[i % 7], KVK_F32, p });
+			compare((struct sizes){
+			    i % 9, { past[i % 6], past[i % 4] + 3 }, G[i % 5], 2, D[i % 7], KVK_F32, p });
 	compare((struct sizes){ 130, { 3 }, 3, 1, 64, KVK_F32, KVK_PRECISION_I16 });
 	compare((struct sizes){ 65, { 64, 0 }, 3, 2, 80, KVK_F32, KVK_PRECISION_I16 });
 }

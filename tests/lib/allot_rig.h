@@ -22,8 +22,8 @@ void allot_init(struct allot_rig *x, size_t L, size_t H, size_t T);
 void allot_fini(struct allot_rig *x);
 
 /* A tensor over the caller's numbers; attrs is taken. */
-void allot_put(struct allot_rig *x, size_t l, const char *name, enum kvk_type type, const char *axes, const size_t *shape,
-    const void *data, json_t *attrs);
+void allot_put(struct allot_rig *x, size_t l, const char *name, enum kvk_type type, const char *axes,
+    const size_t *shape, const void *data, json_t *attrs);
 /* score [Hkv][n], pooled as said (NULL: not at all). */
 void allot_put_score(struct allot_rig *x, size_t l, const float *score, size_t n, struct kv_protection protect,
     const struct kv_score_attrs *pool);

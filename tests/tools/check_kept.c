@@ -90,7 +90,8 @@ check_layer(const struct kv_step *s, size_t Hkv, const struct wish *w, size_t *e
 
 		if (x.n > want || (x.n < want && (skip || !w->most)))
 			return kv_fail(e, KV_EFAIL, "head %zu has %zu entries, expected %zu", h, x.n, want);
-		if (w->uniform && (first[1] - first[0] != (int32_t)x.n || memcmp(index->data, x.at, x.n * sizeof *x.at) != 0))
+		if (w->uniform &&
+		    (first[1] - first[0] != (int32_t)x.n || memcmp(index->data, x.at, x.n * sizeof *x.at) != 0))
 			return kv_fail(e, KV_EFAIL, "heads 0 and %zu have different sets", h);
 		if ((rc = check_head(&x, e)) < 0)
 			return kv_where(e, "head %zu", h);

@@ -126,7 +126,7 @@ edges(void **state)
 		{ 10, 0, 32, 8, { -1 }, { 8, 8, 8 } },                 /* the window is longer than the prompt */
 		{ 10, 0, 32, 12, { -1 }, { 10, 10, 10 } },
 		{ 1, 0, 0, 1, { -1 }, { 1, 1, 1 } },
-		{ 100, 0, 32, 0, { 50, 40, 44 }, { 45, 45, 44 } }, /* 134 entries: the lower heads get what is left over */
+		{ 100, 0, 32, 0, { 50, 40, 44 }, { 45, 45, 44 } }, /* 134: the lower heads get what is left over */
 		{ 100, 0, 32, 0, { 10, 40, 44 }, { 32, 31, 31 } }, /* 94: fewer than 3 * 32 protected */
 		{ 100, 0, 32, 0, { 500, 1, 1 }, { 34, 34, 34 } },  /* 500 is all 100 */
 		{ 100, 0, 32, 0, { 0, 0, 200 }, { 34, 33, 33 } },  /* nothing for a head is legal */
@@ -284,7 +284,7 @@ kinds(void **state)
 	put_score(&x, 1, score, 12, (struct kv_protection){ 0, 1, -1 }); /* layers that are not alike */
 	assert_int_equal(try_budget(&by_layer, &x, 7, &e), KV_ESHAPE);
 	must(try_budget(&kv_budget_uniform, &x, 7, &e), &e);
-	must(try_budget(&by_layer, &x, 0, &e), &e); /* but at once they are: 42 entries, of which 22 are not protected */
+	must(try_budget(&by_layer, &x, 0, &e), &e); /* but at once they are: 42 entries, 22 not protected */
 	for (size_t l = 0, sum = 0; l < 3; l++) {
 		sum += (size_t)allot_budget(&x, l)[0] + (size_t)allot_budget(&x, l)[1];
 		assert_true(l < 2 || sum == 42);

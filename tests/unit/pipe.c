@@ -327,7 +327,8 @@ inputs_that_do_not_belong_together(void **state)
 		    { "sequence 1 is in", "a.kv and missing in", "b.kv" } },
 		{ { .sequences = 3, .layers = 2, .tokens = 4, .tensors = "v", .token0 = 10 }, KV_EMODEL,
 		    { "sequence 2 is in", "b.kv and missing in", "a.kv" } },
-		{ { .sequences = 2, .layers = 2, .tokens = 4, .tensors = "v", .token0 = 10, .fingerprint = "beef" }, KV_EMODEL,
+		{ { .sequences = 2, .layers = 2, .tokens = 4, .tensors = "v", .token0 = 10, .fingerprint = "beef" },
+		    KV_EMODEL,
 		    { "a.kv and ", "b.kv come from different models", "fingerprint is \"f00d\" and \"beef\"" } },
 	};
 	const char *a = scratch("a.kv"), *b = scratch("b.kv"), *out = scratch("none.kv");

@@ -21,7 +21,8 @@ paper(void **state)
 	/* all rows 1/3 2/3 and 1/2 1/2: the response's own keys are not in the sum */
 	static const float both[] = { (1 / 3.f + 1 / 2.f) / 2, (2 / 3.f + 1 / 2.f) / 2 };
 	/* the first row sees the first key alone */
-	static const float published[] = { ((1 + 1 / 3.f) / 2 + (1 + 1 / 2.f) / 2) / 2, (2 / 3.f / 2 + 1 / 2.f / 2) / 2 };
+	static const float published[] = { ((1 + 1 / 3.f) / 2 + (1 + 1 / 2.f) / 2) / 2,
+		(2 / 3.f / 2 + 1 / 2.f / 2) / 2 };
 	/* with the prompt's last query, 2 and 0: 1/5 of head 0 */
 	static const float window = ((1 / 5.f + 1 / 3.f + 1 / 3.f) / 3 + 1 / 2.f) / 2;
 	static const float q[2] = { 2, 0 };

@@ -98,8 +98,8 @@ threads(void **state)
 	q = oracle_array(&c, "q"), k = oracle_array(&c, "k");
 	score_params(&p, "snapkv", NULL);
 	assert_int_equal(kv_device_open(&one, "cpu", 1, &e), KV_OK);
-	score_layer_init(
-	    &x, &score_device, q->shape[0], k->shape[0], k->shape[1], k->shape[2], 0.125f, q->data, q->shape[1], k->data);
+	score_layer_init(&x, &score_device, q->shape[0], k->shape[0], k->shape[1], k->shape[2], 0.125f, q->data,
+	    q->shape[1], k->data);
 	score_layer_init(
 	    &y, &one, q->shape[0], k->shape[0], k->shape[1], k->shape[2], 0.125f, q->data, q->shape[1], k->data);
 	a = score_run(&x, &p);

@@ -27,8 +27,9 @@ static const struct sample cut_two = {
 static void
 round_trip(void **state)
 {
-	static const enum kv_record_kind kinds[] = { KV_RECORD_HEADER, KV_RECORD_SEQUENCE, KV_RECORD_TENSOR, KV_RECORD_TENSOR,
-		KV_RECORD_TENSOR, KV_RECORD_TENSOR, KV_RECORD_TENSOR, KV_RECORD_TENSOR, KV_RECORD_TENSOR, KV_RECORD_CLOSE };
+	static const enum kv_record_kind kinds[] = { KV_RECORD_HEADER, KV_RECORD_SEQUENCE, KV_RECORD_TENSOR,
+		KV_RECORD_TENSOR, KV_RECORD_TENSOR, KV_RECORD_TENSOR, KV_RECORD_TENSOR, KV_RECORD_TENSOR,
+		KV_RECORD_TENSOR, KV_RECORD_CLOSE };
 	const char *path = scratch("two.kv");
 	struct kv_reader *r;
 	struct kv_record rec;

@@ -290,9 +290,10 @@ check_product(cublasHandle_t handle, cudaDataType type, bool ta, bool tb, int m,
 	void *da = operand(type, na * count, &a), *db = operand(type, nb * count, &b);
 	float *dc = (float *)operand(CUDA_R_32F, nc * count, &c);
 
-	assert_int_equal(cublasGemmStridedBatchedEx(handle, ta ? CUBLAS_OP_T : CUBLAS_OP_N, tb ? CUBLAS_OP_T : CUBLAS_OP_N,
-	    m, n, k, &alpha, da, type, lda, na, db, type, ldb, nb, &beta, dc, CUDA_R_32F, ldc, nc, count,
-	    CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT), CUBLAS_STATUS_SUCCESS);
+	assert_int_equal(cublasGemmStridedBatchedEx(handle, ta ? CUBLAS_OP_T : CUBLAS_OP_N,
+			     tb ? CUBLAS_OP_T : CUBLAS_OP_N, m, n, k, &alpha, da, type, lda, na, db, type, ldb, nb,
+			     &beta, dc, CUDA_R_32F, ldc, nc, count, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+	    CUBLAS_STATUS_SUCCESS);
 	OK(cudaDeviceSynchronize());
 	take((float *)c, dc, (size_t)(nc * count));
 	OK(cudaFree(da));
@@ -304,7 +305,8 @@ check_product(cublasHandle_t handle, cudaDataType type, bool ta, bool tb, int m,
 		if (row < m && col < n) {
 			want *= beta;
 			for (int x = 0; x < k; x++) {
-				const int ia = ta ? x + row * lda : row + x * lda, ib = tb ? col + x * ldb : x + col * ldb;
+				const int ia = ta ? x + row * lda : row + x * lda,
+					  ib = tb ? col + x * ldb : x + col * ldb;
 
 				want += alpha * (double)read_element(a, type, which * na + ia) *
 				        read_element(b, type, which * nb + ib);
@@ -383,7 +385,8 @@ test_processes(void **state)
 	int *p = put(x, 100);
 
 	OK(cudaIpcGetMemHandle(&handle, p));
-	assert_int_equal(cudaIpcOpenMemHandle(&q, handle, cudaIpcMemLazyEnablePeerAccess), cudaErrorDeviceUninitialized);
+	assert_int_equal(
+	    cudaIpcOpenMemHandle(&q, handle, cudaIpcMemLazyEnablePeerAccess), cudaErrorDeviceUninitialized);
 	(void)cudaGetLastError();
 	other = popen("/proc/$PPID/exe import", "w");
 	assert_non_null(other);

@@ -53,7 +53,8 @@ test_shuffles(void **state)
 		for (int s = 0; s < STEPS; s++)
 			for (int what = 0; what < 4; what++)
 				for (int t = 0; t < THREADS; t++, i++)
-					assert_int_equal(host[i], (t / 32 * 32 + source(what, t % 32, s, 2 << w)) * 7 + 1);
+					assert_int_equal(
+					    host[i], (t / 32 * 32 + source(what, t % 32, s, 2 << w)) * 7 + 1);
 	free(host);
 }
 
@@ -236,7 +237,8 @@ check_mma(bool is_bf16)
 			c[l * 4 + i] = (float)((g + 8 * (i / 2)) * 8 + 2 * t + i % 2);
 		}
 		for (int i = 0; i < 2; i++)
-			b[l * 2 + i] = pack(is_bf16, value((2 * t + 8 * i) * 8 + g + 5), value((2 * t + 8 * i + 1) * 8 + g + 5));
+			b[l * 2 + i] =
+			    pack(is_bf16, value((2 * t + 8 * i) * 8 + g + 5), value((2 * t + 8 * i + 1) * 8 + g + 5));
 	}
 
 	float *dc = put(c, 128);
@@ -414,8 +416,8 @@ with_schedule(void **state)
 int
 main(void)
 {
-	static void (*const tests[])(void **) = { test_shuffles, test_shuffle_types, test_votes, test_barriers, test_mma,
-		test_ldmatrix, test_copies, test_atomics, test_arithmetic };
+	static void (*const tests[])(void **) = { test_shuffles, test_shuffle_types, test_votes, test_barriers,
+		test_mma, test_ldmatrix, test_copies, test_atomics, test_arithmetic };
 	static const char *const names[] = { "shuffles", "shuffle types", "votes", "barriers", "mma", "ldmatrix",
 		"copies", "atomics", "arithmetic" };
 	enum { N = sizeof(tests) / sizeof(tests[0]) };

@@ -85,7 +85,8 @@ kv_shim_launch(const char *name, dim3 grid, dim3 block, size_t bytes, cudaStream
 
 	std::apply([&](const P &...x) { (kv_shim_check_argument(name, which++, x), ...); }, c->arguments);
 
-	const struct kv_shim_job job = { name, (const void *)kernel, grid, block, bytes, stream, call::run, call::drop, c };
+	const struct kv_shim_job job = { name, (const void *)kernel, grid, block, bytes, stream, call::run, call::drop,
+		c };
 
 	return kv_shim_submit(&job);
 }
