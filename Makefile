@@ -24,6 +24,7 @@ LIBS     = -lmsgpackc -ljansson -lxxhash -lpcre2-8 -lutf8proc -ldl -lm
 LIB   := $(sort $(wildcard lib/*.c lib/*/*.c formats/*.c kernels/*.c kernels/cpu/*.c))
 BIN   := $(sort $(wildcard bin/kv-*.c))
 SHARE := $(filter-out $(BIN),$(sort $(wildcard bin/*.c)))
+TRAIN := $(sort $(wildcard bin/train/*.c))
 UNIT  := $(sort $(wildcard tests/unit/*.c tests/kernels/*.c))
 TLIB  := $(sort $(wildcard tests/lib/*.c))
 TOOL  := $(sort $(wildcard tests/tools/*.c))
@@ -52,7 +53,10 @@ $B/libkv.a: $(LIBOBJ)
 
 $B/bin/%: $B/obj/bin/%.c.o $(SHARE:%=$B/obj/%.o) $B/libkv.a
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(ALLFLAGS) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(CC) $(CFLAGS) $(ALLFLAGS) $(SANFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $B/libkv.a $(LIBS)
+
+# A program that is too long for one file.
+$B/bin/kv-train: $(TRAIN:%=$B/obj/%.o)
 
 # An archive, so that a test is linked with what it uses and nothing else.
 $B/tests/libtest.a: $(TLIBOBJ)

@@ -8,10 +8,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "bin/common.h"
 #include "lib/budget/budget.h"
+#include "lib/clock.h"
 
 static size_t entries = 128, rounds = 101;
 
@@ -94,15 +94,6 @@ put_score(struct kv_step *step, size_t H, size_t T, struct kv_err *e)
 
 /* ---- times */
 
-static double
-now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
-}
-
 static int
 allot(const struct kv_layer *l, const char *method, double *us, struct kv_err *e)
 {
@@ -112,9 +103,9 @@ allot(const struct kv_layer *l, const char *method, double *us, struct kv_err *e
 	int rc;
 
 	kv_params_init(&p, &kv_budget_find(method)->about);
-	from = now();
+	from = kv_seconds();
 	rc = kv_budget_layers(&x, l, 1, e);
-	*us = now() - from;
+	*us = 1e6 * (kv_seconds() - from);
 	return rc;
 }
 

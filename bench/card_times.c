@@ -21,13 +21,13 @@
 #include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "bin/common.h"
 #include "formats/emit.h"
 #include "formats/format.h"
 #include "formats/module_file.h"
 #include "lib/budget/budget.h"
+#include "lib/clock.h"
 #include "lib/evict/evict.h"
 #include "lib/hash.h"
 #include "lib/tensor.h"
@@ -89,21 +89,12 @@ struct bench {
 	double seconds[N_WHATS]; /* of those */
 };
 
-static double
-now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* The time once the device has done all that was queued. */
 static double
 settled(struct bench *b)
 {
 	b->device.op->wait(b->device.dev);
-	return now();
+	return kv_seconds();
 }
 
 static void

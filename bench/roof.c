@@ -14,25 +14,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
 
+#include "lib/clock.h"
+
 #define SIZE  2048
 #define TRIES 7
 #define LOOPS 20000000 /* of a register kernel: a tenth of a second or so */
-
-static double
-now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- between registers */
 
@@ -107,7 +99,7 @@ loop_rate(size_t which, int threads)
 	double best = 0;
 
 	for (int i = 0; i < TRIES && t != NULL; i++) {
-		const double from = now();
+		const double from = kv_seconds();
 		double rate;
 		int started = 0;
 
@@ -115,7 +107,7 @@ loop_rate(size_t which, int threads)
 			started++;
 		for (int k = 0; k < started; k++)
 			pthread_join(t[k], NULL);
-		rate = started * loops[which].flop / (now() - from) / 1e9;
+		rate = started * loops[which].flop / (kv_seconds() - from) / 1e9;
 		best = rate > best ? rate : best;
 	}
 	free(t);
@@ -162,12 +154,12 @@ sgemm_rate(const float *a, const float *b, float *c)
 	double best = 0;
 
 	for (int i = 0; i < TRIES; i++) {
-		const double from = now();
+		const double from = kv_seconds();
 		double rate;
 
 		if (dnnl_sgemm('N', 'T', SIZE, SIZE, SIZE, 1, a, SIZE, b, SIZE, 0, c, SIZE) != dnnl_success)
 			return 0;
-		rate = 2.0 * SIZE * SIZE * SIZE / (now() - from) / 1e9;
+		rate = 2.0 * SIZE * SIZE * SIZE / (kv_seconds() - from) / 1e9;
 		best = rate > best ? rate : best;
 	}
 	return best;
@@ -227,13 +219,13 @@ bf16_rate(void *a, void *b, void *c)
 		for (int i = 0; i < TRIES; i++) {
 			const dnnl_exec_arg_t args[] = { { DNNL_ARG_SRC, m.memory[0] },
 				{ DNNL_ARG_WEIGHTS, m.memory[1] }, { DNNL_ARG_DST, m.memory[2] } };
-			const double from = now();
+			const double from = kv_seconds();
 			double rate;
 
 			if (dnnl_primitive_execute(m.run, m.stream, 3, args) != dnnl_success ||
 			    dnnl_stream_wait(m.stream) != dnnl_success)
 				break;
-			rate = 2.0 * SIZE * SIZE * SIZE / (now() - from) / 1e9;
+			rate = 2.0 * SIZE * SIZE * SIZE / (kv_seconds() - from) / 1e9;
 			best = rate > best ? rate : best;
 		}
 	close_matmul(&m);

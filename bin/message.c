@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * Messages and progress, to standard error. */
 #include "bin/command.h"
+#include "lib/clock.h"
 #include "lib/text/escape.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 static bool progress_shown;
@@ -70,20 +70,11 @@ kv_note(const char *fmt, ...)
 	va_end(ap);
 }
 
-static double
-seconds(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 void
 kv_progress(const char *what, size_t done, size_t total)
 {
 	static double first, last;
-	double now = seconds();
+	double now = kv_seconds();
 
 	if (first == 0)
 		first = now;

@@ -13,8 +13,9 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "lib/clock.h"
 
 #define SAID_MAX ((size_t)64 << 10)
 
@@ -124,15 +125,6 @@ command_fini(struct command *c)
 }
 
 /* ---- one run */
-
-static double
-now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static double
 seconds(struct timeval t)
@@ -264,11 +256,11 @@ command_run(const struct command *c, struct command_use *use, char *why, size_t 
 	else if (in < 0 || out < 0)
 		fail(why, why_bytes, strerror(errno), in < 0 ? c->in : c->out != NULL ? c->out : "standard output");
 	else {
-		from = now();
+		from = kv_seconds();
 		start_all(c, in, out, pid);
 		in = -1;
 		good = wait_all(c, pid, use, why, why_bytes);
-		use->wall = now() - from;
+		use->wall = kv_seconds() - from;
 		good = look(c, out, use, why, why_bytes) && good;
 	}
 	if (in >= 0)

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT */
+#include "lib/clock.h"
+
+#include <time.h>
+
+double
+kv_seconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
