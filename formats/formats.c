@@ -6,9 +6,12 @@
 
 #include "formats/format.h"
 
-extern const struct kv_format kv_format_gguf, kv_format_huggingface, kv_format_lookahead;
+extern const struct kv_format kv_format_gguf, kv_format_huggingface, kv_format_lookahead, kv_format_checkpoint,
+    kv_format_safetensors;
 
-const struct kv_format *const kv_formats[] = { &kv_format_gguf, &kv_format_huggingface, &kv_format_lookahead, NULL };
+/* The last one recognises what those before it do. */
+const struct kv_format *const kv_formats[] = { &kv_format_gguf, &kv_format_huggingface, &kv_format_lookahead,
+	&kv_format_checkpoint, &kv_format_safetensors, NULL };
 
 const struct kv_format *
 kv_format_probe(const char *path)

@@ -284,8 +284,8 @@ read_all(struct reading *r, const struct kv_map *map, const struct kv_config *c,
 	rc = KV_EMEM;
 	if ((r->seen = kv_alloc(n_places(c->L), sizeof *r->seen, e)) == NULL)
 		goto done;
-	if ((rc = safetensors_each(map, NULL, read_tensor, r, e)) == KV_OK)
-		rc = check_complete(r, e);
+	if ((rc = safetensors_each(map, NULL, read_tensor, r, e)) == KV_OK && (rc = check_complete(r, e)) == KV_OK)
+		rc = safetensors_check_sum(map, e);
 	hash(map, r->m->hash);
 done:
 	json_decref(d.training);
@@ -313,34 +313,31 @@ kv_lookahead_read(struct kv_lookahead **out, const char *path, const struct kv_c
 	return rc;
 }
 
+int
+kv_lookahead_read_shape(struct kv_lookahead_shape *s, const char *path, struct kv_err *e)
+{
+	struct description d = { 0 };
+	struct kv_map map = { 0 };
+	json_t *metadata = NULL;
+	int rc;
+
+	if ((rc = kv_map_open(&map, path, e)) < 0)
+		return rc;
+	if ((rc = safetensors_metadata(&map, &metadata, e)) == KV_OK && (rc = describe(metadata, &d, e)) == KV_OK)
+		rc = kv_lookahead_check_shape(&d.shape, e);
+	*s = d.shape;
+	json_decref(d.training);
+	json_decref(metadata);
+	kv_map_close(&map);
+	return rc < 0 ? kv_where(e, "%s", path) : rc;
+}
+
 /* ---- inspection */
 
 static bool
 lookahead_probe(const char *path)
 {
-	struct kv_map map = { 0 };
-	json_t *metadata = NULL;
-	bool yes;
-
-	if (kv_map_open(&map, path, NULL) < 0)
-		return false;
-	yes = safetensors_metadata(&map, &metadata, NULL) == KV_OK && json_object_get(metadata, MARK) != NULL;
-	json_decref(metadata);
-	kv_map_close(&map);
-	return yes;
-}
-
-static int
-lookahead_tensors(const char *path, safetensors_fn fn, void *ctx, struct kv_err *e)
-{
-	struct kv_map map = { 0 };
-	int rc;
-
-	if ((rc = kv_map_open(&map, path, e)) < 0)
-		return rc;
-	rc = safetensors_each(&map, NULL, fn, ctx, e);
-	kv_map_close(&map);
-	return rc < 0 ? kv_where(e, "%s", path) : rc;
+	return safetensors_has_key(path, MARK);
 }
 
 static int
@@ -389,6 +386,6 @@ const struct kv_format kv_format_lookahead = {
 	.name = "lookahead",
 	.brief = "a LookaheadKV module, which goes with a model: kv-prefill --lookahead",
 	.probe = lookahead_probe,
-	.tensors = lookahead_tensors,
+	.tensors = safetensors_show,
 	.metadata = lookahead_metadata,
 };

@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/safetensors.h"
 #include "lib/buf.h"
+#include "lib/checksum.h"
 #include "lib/file.h"
 #include "lib/tensor.h"
-
-#define ALIGN 64 /* bytes: where the data begins */
 
 /* The element types of a module: their names in the file, and how a float becomes one. */
 static void
@@ -67,7 +67,7 @@ set_number(json_t *to, const char *key, double v)
 }
 
 static json_t *
-metadata_of(const struct kv_lookahead *m)
+metadata_of(const struct kv_lookahead *m, const char *sum)
 {
 	char *training = json_dumps(m->training, JSON_COMPACT | JSON_SORT_KEYS);
 	json_t *o = json_object();
@@ -81,6 +81,7 @@ metadata_of(const struct kv_lookahead *m)
 	      json_object_set_new(o, "base_name", json_string_nocheck(m->base_name)) ||
 	      json_object_set_new(o, "base_fingerprint", json_string(m->base)) ||
 	      set_number(o, "base_parameters", (double)m->base_parameters) ||
+	      json_object_set_new(o, SAFETENSORS_SUM, json_string(sum)) ||
 	      json_object_set_new(o, "training", json_string(training));
 	free(training);
 	if (bad) {
@@ -90,16 +91,13 @@ metadata_of(const struct kv_lookahead *m)
 	return o;
 }
 
-/* The header's text, padded so that data begins on a line, with its length in front. */
 static int
-make_header(const struct kv_lookahead *m, const struct element *as, struct kv_buf *b, struct kv_err *e)
+put_header(const struct kv_lookahead *m, const struct element *as, const char *sum, struct kv_buf *b, struct kv_err *e)
 {
 	const size_t size = kvk_types[as->type].bytes;
-	json_t *o = json_object(), *metadata = metadata_of(m);
+	json_t *o = json_object(), *metadata = metadata_of(m, sum);
 	struct kv_lookahead_tensor t;
-	unsigned char length[8];
-	size_t at = 0, n, padded;
-	char *text = NULL;
+	size_t at = 0, n;
 	int bad = o == NULL || metadata == NULL || json_object_set(o, "__metadata__", metadata), rc;
 
 	for (size_t i = 0; !bad && kv_lookahead_tensor(m, i, &t); i++, at += n) {
@@ -108,26 +106,20 @@ make_header(const struct kv_lookahead *m, const struct element *as, struct kv_bu
 		    json_pack("{s:s, s:[II], s:[II]}", "dtype", as->name, "shape", (json_int_t)t.rows,
 			(json_int_t)t.cols, "data_offsets", (json_int_t)at, (json_int_t)(at + n)));
 	}
-	if (bad || (text = json_dumps(o, JSON_COMPACT)) == NULL) {
-		rc = kv_no_memory(e, m->L * 1024);
-		goto done;
-	}
-	n = strlen(text);
-	padded = (n + 8 + ALIGN - 1) / ALIGN * ALIGN - 8;
-	for (size_t i = 0; i < 8; i++)
-		length[i] = (unsigned char)(padded >> 8 * i);
-	if ((rc = kv_buf_add(b, length, 8, e)) == KV_OK && (rc = kv_buf_add(b, text, n, e)) == KV_OK)
-		rc = kv_buf_printf(b, e, "%*s", (int)(padded - n), "");
-done:
-	free(text);
+	rc = bad ? kv_no_memory(e, m->L * 1024) : safetensors_put_header(o, b, e);
 	json_decref(metadata);
 	json_decref(o);
 	return rc;
 }
 
+/* Where the numbers go: first into the checksum, which stands in front of them, then into the file. */
+struct target {
+	struct kv_summing *sum; /* NULL: the file */
+	int fd;
+};
+
 static int
-write_tensor(
-    const struct kv_outfile *f, const struct kv_lookahead_tensor *t, const struct element *as, struct kv_err *e)
+put_tensor(const struct target *to, const struct kv_lookahead_tensor *t, const struct element *as, struct kv_err *e)
 {
 	const size_t n = t->rows * t->cols, size = kvk_types[as->type].bytes;
 	unsigned char *bytes = kv_alloc_unset(n, size, e);
@@ -140,9 +132,34 @@ write_tensor(
 		else
 			as->put(t->data[i], bytes + i * size);
 	}
-	if (rc == KV_OK)
-		rc = kv_write_all(f->fd, bytes, n * size, e);
+	if (rc == KV_OK && to->sum != NULL)
+		kv_summing_add(to->sum, bytes, n * size);
+	else if (rc == KV_OK)
+		rc = kv_write_all(to->fd, bytes, n * size, e);
 	free(bytes);
+	return rc;
+}
+
+static int
+put_tensors(const struct target *to, const struct kv_lookahead *m, const struct element *as, struct kv_err *e)
+{
+	struct kv_lookahead_tensor t;
+	int rc = KV_OK;
+
+	for (size_t i = 0; rc == KV_OK && kv_lookahead_tensor(m, i, &t); i++)
+		rc = put_tensor(to, &t, as, e);
+	return rc;
+}
+
+static int
+sum_of(const struct kv_lookahead *m, const struct element *as, char hex[17], struct kv_err *e)
+{
+	const struct target to = { .sum = kv_summing_new(e) };
+	int rc = to.sum != NULL ? put_tensors(&to, m, as, e) : KV_EMEM;
+
+	if (rc == KV_OK)
+		safetensors_sum_text(kv_summing_get(to.sum), hex);
+	kv_summing_free(to.sum);
 	return rc;
 }
 
@@ -150,19 +167,18 @@ int
 kv_lookahead_write(const struct kv_lookahead *m, const char *path, enum kvk_type type, struct kv_err *e)
 {
 	const struct element *as = find_element(type);
-	struct kv_lookahead_tensor t;
 	struct kv_buf header = { 0 };
 	struct kv_outfile f;
+	char sum[17];
 	int rc;
 
 	if (as == NULL)
 		return kv_fail(e, KV_EARG, "a module is written as f32, f16 or bf16");
 	if ((rc = kv_outfile_open(&f, path, e)) < 0)
 		return rc;
-	if ((rc = make_header(m, as, &header, e)) == KV_OK)
-		rc = kv_write_all(f.fd, header.data, header.n, e);
-	for (size_t i = 0; rc == KV_OK && kv_lookahead_tensor(m, i, &t); i++)
-		rc = write_tensor(&f, &t, as, e);
+	if ((rc = sum_of(m, as, sum, e)) == KV_OK && (rc = put_header(m, as, sum, &header, e)) == KV_OK &&
+	    (rc = kv_write_all(f.fd, header.data, header.n, e)) == KV_OK)
+		rc = put_tensors(&(struct target){ .fd = f.fd }, m, as, e);
 	kv_buf_fini(&header);
 	if (rc == KV_OK)
 		return kv_outfile_finish(&f, e);

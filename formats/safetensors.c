@@ -1,33 +1,49 @@
 /* SPDX-License-Identifier: MIT */
 #include "formats/safetensors.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "lib/buf.h"
+#include "formats/format.h"
+#include "lib/checksum.h"
 #include "lib/tensor.h"
 
 #define MAX_HEADER ((uint64_t)32 << 20) /* bytes; the largest published models have less than one MiB */
+#define ALIGN      64                   /* bytes: where data begins in the files that we write */
 
 static const struct {
 	const char *name;
 	enum kvk_type type;
 } dtypes[] = { { "F32", KVK_F32 }, { "F16", KVK_F16 }, { "BF16", KVK_BF16 }, { "I32", KVK_I32 } };
 
-/* The header, new reference, and where the data begins. */
-static int
-read_header(const struct kv_map *map, json_t **header, size_t *start, struct kv_err *e)
+/* What the first eight bytes say, if there are so many. */
+static uint64_t
+header_bytes(const struct kv_map *map)
 {
-	json_error_t why;
 	uint64_t n = 0;
 
 	for (unsigned i = 0; i < 8 && map->bytes >= 8; i++)
 		n |= (uint64_t)map->data[i] << 8 * i;
-	if (map->bytes < 8 || n > MAX_HEADER || n > map->bytes - 8)
-		return kv_fail(e, KV_EFORMAT, "not a safetensors file: header of %llu bytes in a file of %zu",
-		    (unsigned long long)n, map->bytes);
+	return n;
+}
+
+/* The header, new reference, and where the data begins. */
+static int
+read_header(const struct kv_map *map, json_t **header, size_t *start, struct kv_err *e)
+{
+	const uint64_t n = header_bytes(map);
+	json_error_t why;
+
+	if (map->bytes < 8)
+		return kv_fail(e, KV_EFORMAT, "not a safetensors file: %zu bytes have no room for a header", map->bytes);
+	if (n > MAX_HEADER || n > map->bytes - 8)
+		return kv_fail(e, KV_EFORMAT, "not a safetensors file: header of %" PRIu64 " bytes in a file of %zu%s", n,
+		    map->bytes, n > MAX_HEADER ? "" : ": is it cut short?");
 	*header = json_loadb((const char *)map->data + 8, (size_t)n, JSON_REJECT_DUPLICATES, &why);
 	if (*header == NULL)
-		return kv_fail(e, KV_EFORMAT, "header: %s", why.text);
+		return kv_fail(e, KV_EFORMAT, "header: byte %d: %s", why.position, why.text);
 	if (!json_is_object(*header)) {
 		json_decref(*header);
 		return kv_fail(e, KV_EFORMAT, "header: expected a JSON object");
@@ -154,3 +170,131 @@ safetensors_metadata(const struct kv_map *map, json_t **out, struct kv_err *e)
 	json_decref(header);
 	return KV_OK;
 }
+
+/* ---- checksums */
+
+void
+safetensors_sum_text(uint64_t sum, char hex[17])
+{
+	snprintf(hex, 17, "%016" PRIx64, sum);
+}
+
+int
+safetensors_check_sum(const struct kv_map *map, struct kv_err *e)
+{
+	const json_t *sum;
+	json_t *header;
+	char found[17];
+	size_t start;
+	int rc = read_header(map, &header, &start, e);
+
+	if (rc < 0)
+		return rc;
+	if ((sum = json_object_get(json_object_get(header, "__metadata__"), SAFETENSORS_SUM)) != NULL) {
+		safetensors_sum_text(kv_checksum(map->data + start, map->bytes - start), found);
+		if (!json_is_string(sum) || strcmp(json_string_value(sum), found) != 0)
+			rc = kv_fail(e, KV_EFORMAT, "the file was damaged: the checksum of its numbers is %s, expected %.40s",
+			    found, json_is_string(sum) ? json_string_value(sum) : "text");
+	}
+	json_decref(header);
+	return rc;
+}
+
+/* ---- writing */
+
+int
+safetensors_put_header(const json_t *header, struct kv_buf *b, struct kv_err *e)
+{
+	char *text = json_dumps(header, JSON_COMPACT);
+	unsigned char length[8];
+	size_t n, padded;
+	int rc;
+
+	if (text == NULL)
+		return kv_no_memory(e, 1024);
+	n = strlen(text);
+	padded = (n + 8 + ALIGN - 1) / ALIGN * ALIGN - 8;
+	for (size_t i = 0; i < 8; i++)
+		length[i] = (unsigned char)(padded >> 8 * i);
+	if ((rc = kv_buf_add(b, length, 8, e)) == KV_OK && (rc = kv_buf_add(b, text, n, e)) == KV_OK)
+		rc = kv_buf_printf(b, e, "%*s", (int)(padded - n), "");
+	free(text);
+	return rc;
+}
+
+/* ---- one file for kv-show */
+
+bool
+safetensors_has_key(const char *path, const char *key)
+{
+	struct kv_map map = { 0 };
+	json_t *metadata = NULL;
+	bool yes;
+
+	if (kv_map_open(&map, path, NULL) < 0)
+		return false;
+	yes = safetensors_metadata(&map, &metadata, NULL) == KV_OK && json_object_get(metadata, key) != NULL;
+	json_decref(metadata);
+	kv_map_close(&map);
+	return yes;
+}
+
+int
+safetensors_show(const char *path, safetensors_fn fn, void *ctx, struct kv_err *e)
+{
+	struct kv_map map = { 0 };
+	int rc;
+
+	if ((rc = kv_map_open(&map, path, e)) < 0)
+		return rc;
+	if ((rc = safetensors_each(&map, NULL, fn, ctx, e)) == KV_OK)
+		rc = safetensors_check_sum(&map, e);
+	kv_map_close(&map);
+	return rc < 0 ? kv_where(e, "%s", path) : rc;
+}
+
+static bool
+ends_with(const char *path, const char *suffix)
+{
+	const size_t n = strlen(path), tail = strlen(suffix);
+
+	return n >= tail && strcmp(path + n - tail, suffix) == 0;
+}
+
+/* By what it begins with; by its name when even that is damaged: then the fault can be told. */
+static bool
+safetensors_probe(const char *path)
+{
+	static const char first[] = "{\"__metadata__\"";
+	struct kv_map map = { 0 };
+	bool yes;
+
+	if (kv_map_open(&map, path, NULL) < 0)
+		return false;
+	yes = (map.bytes > 8 && map.data[8] == '{' && header_bytes(&map) <= MAX_HEADER) ||
+	      (map.bytes > 8 + strlen(first) && memcmp(map.data + 8, first, strlen(first)) == 0) ||
+	      ends_with(path, ".safetensors") || ends_with(path, ".safetensors.checkpoint");
+	kv_map_close(&map);
+	return yes;
+}
+
+static int
+metadata_of(const char *path, json_t **out, struct kv_err *e)
+{
+	struct kv_map map = { 0 };
+	int rc;
+
+	if ((rc = kv_map_open(&map, path, e)) < 0)
+		return rc;
+	rc = safetensors_metadata(&map, out, e);
+	kv_map_close(&map);
+	return rc < 0 ? kv_where(e, "%s", path) : rc;
+}
+
+const struct kv_format kv_format_safetensors = {
+	.name = "safetensors",
+	.brief = "a safetensors file; a model is the folder that it lies in",
+	.probe = safetensors_probe,
+	.tensors = safetensors_show,
+	.metadata = metadata_of,
+};

@@ -5,8 +5,11 @@
 #define KV_SAFETENSORS_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
+#include "lib/buf.h"
 #include "lib/err.h"
 #include "lib/file.h"
 #include "lib/model/model.h"
@@ -22,5 +25,19 @@ int safetensors_each(
 
 /* The header's __metadata__, new reference; an empty object if there is none. */
 int safetensors_metadata(const struct kv_map *map, json_t **out, struct kv_err *e);
+
+/* Our own files keep a checksum of their numbers in the metadata: XXH3-64 of all bytes behind the header, as text. */
+#define SAFETENSORS_SUM "xxh3"
+void safetensors_sum_text(uint64_t sum, char hex[17]);
+/* It is right, or there is none.  Fails: KV_EFORMAT. */
+int safetensors_check_sum(const struct kv_map *map, struct kv_err *e);
+
+/* A header's text into b, padded so that data begins on a line, with its length in front.  Fails: KV_EMEM. */
+int safetensors_put_header(const json_t *header, struct kv_buf *b, struct kv_err *e);
+
+/* One file by its path, for rows of kv_formats. */
+bool safetensors_has_key(const char *path, const char *key); /* in its metadata */
+/* safetensors_each(), then the checksum; faults begin with path. */
+int safetensors_show(const char *path, safetensors_fn fn, void *ctx, struct kv_err *e);
 
 #endif

@@ -82,8 +82,8 @@ kv_config_parameters(const struct kv_config *c)
 	return n;
 }
 
-static int
-check_shape(struct kv_lookahead_shape *s, struct kv_err *e)
+int
+kv_lookahead_check_shape(struct kv_lookahead_shape *s, struct kv_err *e)
 {
 	if (s->n < 1 || s->n > KV_LOOKAHEAD_MAX)
 		return kv_fail(e, KV_EARG, "%zu lookahead tokens: expected 1 to %d", s->n, KV_LOOKAHEAD_MAX);
@@ -126,7 +126,7 @@ kv_lookahead_new(
 {
 	struct kv_lookahead_shape shape = *s;
 	struct kv_lookahead *m;
-	int rc = check_shape(&shape, e);
+	int rc = kv_lookahead_check_shape(&shape, e);
 
 	*out = NULL;
 	if (rc < 0)

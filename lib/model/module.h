@@ -32,6 +32,9 @@ struct kv_lookahead_shape {
 	enum kv_lookahead_targets targets;
 };
 
+/* In range?  rank 0 and targets NONE come to mean each other.  Fails: KV_EARG. */
+int kv_lookahead_check_shape(struct kv_lookahead_shape *s, struct kv_err *e);
+
 /* One adapted matrix W [out][in].  All zero where there is none. */
 struct kv_adapter {
 	size_t in, out;

@@ -189,3 +189,65 @@ figures() {
 	fails 1 'standard output: No space' bash -c 'kv-train lookahead --rows 4 --steps 1 --response-field response \
 		--held-out-share 0.3 -o b.safetensors samples.jsonl >/dev/full'
 }
+
+# damaged FILE PATTERN - kv-show says so, in one line that begins with the file
+damaged() {
+	for view in '' --json; do
+		fails 1 "^kv-show: $1: .*$2" kv-show $view "$1"
+		[ "$(wc -l <<<"$stderr")" -eq 1 ]
+	done
+}
+
+@test "kv-show tells every kind of damage of a module and a checkpoint, in one line" {
+	cp "$BATS_FILE_TMPDIR/whole.safetensors" m.safetensors
+	cp "$BATS_FILE_TMPDIR/whole.safetensors.checkpoint" c.safetensors.checkpoint
+	kv-show c.safetensors.checkpoint >shown
+	grep -c '^c.safetensors.checkpoint: a training between two steps' shown
+	grep -c '^  step = 40$' shown
+	grep -c ' adam.v$' shown
+	for good in m.safetensors c.safetensors.checkpoint; do
+		x=x${good#?}
+		size=$(stat -c %s $good)
+		: >$x; damaged $x 'no room for a header'
+		head -c 5 $good >$x; damaged $x 'no room for a header'
+		head -c 200 $good >$x; damaged $x 'cut short'
+		head -c $((size - 7)) $good >$x; damaged $x 'truncated'
+		replace() { cp $good $x; printf "$2" | dd of=$x bs=1 seek=$1 conv=notrunc status=none; }
+		replace 6 '\x40'; damaged $x 'not a safetensors file: header of'
+		replace 0 '\x10\x00'; damaged $x 'header: byte '
+		replace 8 'x'; damaged $x 'header: byte '
+		replace 9 'x'; damaged $x 'header: byte '
+		replace $((size - 1)) 'x'; damaged $x 'checksum of its numbers'
+		LC_ALL=C sed 's/__metadata__/__metadatA__/' $good >$x; damaged $x 'tensor __metadatA__: no dtype'
+		LC_ALL=C sed 's/"dtype"/"dtypE"/' $good >$x; damaged $x 'no dtype'
+		LC_ALL=C sed 's/"F\(16\|32\)"/"X\1"/' $good >$x; damaged $x 'dtype X.. is not supported'
+		LC_ALL=C sed 's/"shape"/"shapE"/' $good >$x; damaged $x 'no shape'
+		LC_ALL=C sed 's/"data_offsets"/"data_offsetS"/' $good >$x; damaged $x 'data_offsets: expected two'
+		LC_ALL=C sed 's/"data_offsets":\[0,/"data_offsets":[1,/' $good >$x; damaged $x 'takes .* bytes'
+	done
+	module() { LC_ALL=C sed "$1" m.safetensors >x.safetensors; damaged x.safetensors "$2"; }
+	module 's/"tokens":"4"/"tokens":"x"/' 'metadata: tokens: expected a number'
+	module 's/"rank":"2"/"ronk":"2"/' 'metadata: no rank'
+	module 's/"kvlookahead":"1"/"kvlookahead":"7"/' 'a module of version 7'
+	module 's/"training":"{/"training":"[/' 'training: expected a JSON object'
+	state() { LC_ALL=C sed "$1" c.safetensors.checkpoint >x.safetensors.checkpoint; damaged x.safetensors.checkpoint "$2"; }
+	state 's/"state":"{/"state":"[/' 'its state is no JSON object'
+	state 's/"state"/"stAte"/' 'no state in its metadata'
+	state 's/"xxh3"/"xxh2"/' 'no xxh3 in its metadata'
+	# other names do as well
+	cp x.safetensors.checkpoint other; damaged other 'no xxh3'
+	head -c 300 m.safetensors >other; damaged other 'cut short'
+	# what damage is shown is refused where it would be used
+	cp m.safetensors x.safetensors
+	printf x | dd of=x.safetensors bs=1 seek=$(($(stat -c %s m.safetensors) - 1)) conv=notrunc status=none
+	fails 1 '^kv-prefill: x.safetensors: .*checksum of its numbers' kv-prefill -p words --lookahead x.safetensors -o out.kv
+	fails 1 '^kv-train: x.safetensors: .*checksum of its numbers' train --steps 1 --from x.safetensors -o out samples.jsonl
+	fails 1 'x.safetensors: not a model but' kv-prefill -m x.safetensors -p words -o out.kv
+	[ ! -e out.kv ]
+}
+
+@test "modules from before there was a checksum are good" {
+	kv-show "$BATS_TEST_DIRNAME/../../modules/SmolLM2-135M-Instruct.lookahead.safetensors" >shown
+	grep -c 'parameters = 2394624' shown
+	lacks xxh3 <shown
+}

@@ -326,6 +326,63 @@ a_missing_tensor_and_a_bad_number_are_named(void **state)
 	kv_lookahead_free(m);
 }
 
+/* One bit of any number, and the sum itself; a file without one is from before. */
+static void
+the_checksum_is_compared(void **state)
+{
+	struct kv_lookahead *m = make(2, KV_LOOKAHEAD_ALL), *back;
+	char *text = calloc(1, 1 << 16), *sum, old[64], other[64];
+	struct kv_err e = { 0 };
+	struct file x;
+
+	(void)state;
+	write_module(m, KVK_F32);
+	x = load();
+	assert_non_null(text);
+	memcpy(text, x.bytes + 8, x.header - 8);
+	for (size_t i = x.header; i < x.n; i += 101) {
+		x.bytes[i] ^= 1;
+		store(x.bytes, x.n);
+		expect_refused(KV_EFORMAT, "checksum");
+		x.bytes[i] ^= 1;
+	}
+	assert_non_null(sum = strstr(text, "\"xxh3\":\""));
+	snprintf(old, sizeof old, "%.26s", sum); /* "xxh3":"0123456789abcdef", */
+	strcpy(other, old);
+	other[23] = old[23] == '0' ? '1' : '0';
+	edit(&x, old, other);
+	expect_refused(KV_EFORMAT, "checksum");
+	edit(&x, old, "\"xxh3\":7,");
+	expect_refused(KV_EFORMAT, "checksum");
+	edit(&x, old, "");
+	if (kv_lookahead_read(&back, path, &model.cfg, &e) < 0)
+		fail_msg("%s", e.text);
+	expect_equal(m, back, 0, 0);
+	kv_lookahead_free(back);
+	kv_lookahead_free(m);
+	free(x.bytes);
+	free(text);
+}
+
+static void
+the_shape_needs_no_model(void **state)
+{
+	struct kv_lookahead *m = make(0, KV_LOOKAHEAD_ALL);
+	struct kv_lookahead_shape s;
+	struct kv_err e = { 0 };
+
+	(void)state;
+	write_module(m, KVK_F16);
+	assert_int_equal(kv_lookahead_read_shape(&s, path, &e), KV_OK);
+	assert_int_equal(s.n, 3);
+	assert_int_equal(s.rank, 0);
+	assert_true(s.alpha == 0.1 && s.targets == KV_LOOKAHEAD_NONE);
+	store((const unsigned char *)"x", 1);
+	assert_int_equal(kv_lookahead_read_shape(&s, path, &e), KV_EFORMAT);
+	assert_non_null(strstr(e.text, path));
+	kv_lookahead_free(m);
+}
+
 /* Whatever is cut off or turned over: the reader says so or reads a module, and never more than the file holds. */
 static void
 cuts_and_flips(void **state)
@@ -389,6 +446,8 @@ main(void)
 		cmocka_unit_test(halves_are_rounded_to_even),
 		cmocka_unit_test(edits_are_named),
 		cmocka_unit_test(a_missing_tensor_and_a_bad_number_are_named),
+		cmocka_unit_test(the_checksum_is_compared),
+		cmocka_unit_test(the_shape_needs_no_model),
 		cmocka_unit_test(cuts_and_flips),
 		cmocka_unit_test(a_module_is_no_model),
 	};
