@@ -50,6 +50,8 @@ extern struct kv_common_values kv_common;
 int kv_options(int argc, char **argv, const struct kv_tool *tool);
 /* "kv-score: WHY" and the usage to standard error; exits with 2.  tool NULL: the one that runs. */
 void kv_usage(const struct kv_tool *tool, const char *fmt, ...) __attribute__((noreturn, format(printf, 2, 3)));
+/* Is this option on the command line?  Its name without dashes. */
+bool kv_option_given(const char *option);
 /* The model to open; misuse if neither -m nor KV_MODEL says which. */
 const char *kv_need_model(const struct kv_tool *tool);
 

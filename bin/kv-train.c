@@ -122,8 +122,8 @@ work(struct kv_train_run *r, struct kv_err *e)
 {
 	int rc;
 
-	if ((rc = check_places(r, e)) < 0 || (rc = open_model(r, e)) < 0 || (rc = open_lessons(r, e)) < 0 ||
-	    (rc = kv_train_read(r, e)) < 0 || (rc = kv_train_prepare(r, e)) < 0)
+	if ((rc = kv_train_check_from(e)) < 0 || (rc = check_places(r, e)) < 0 || (rc = open_model(r, e)) < 0 ||
+	    (rc = open_lessons(r, e)) < 0 || (rc = kv_train_read(r, e)) < 0 || (rc = kv_train_prepare(r, e)) < 0)
 		return rc;
 	if (!o->prepare_only)
 		return kv_train_learn(r, e);

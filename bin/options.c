@@ -217,6 +217,30 @@ answer_questions(const struct kv_tool *tool, struct kv_buf *help, struct kv_err 
 	kv_buf_fini(help);
 }
 
+struct search {
+	const char *name;
+	bool found;
+};
+
+static int
+look_at_option(void *ctx, const struct kv_opt *o, const char *text, struct kv_err *e)
+{
+	struct search *s = ctx;
+
+	(void)text, (void)e;
+	s->found = s->found || (o != NULL && strcmp(o->name, s->name) == 0);
+	return KV_OK;
+}
+
+bool
+kv_option_given(const char *option)
+{
+	struct search s = { option, false };
+
+	kv_opt_walk(kv_command.tables, kv_command.argc, kv_command.argv, look_at_option, &s, NULL);
+	return s.found;
+}
+
 int
 kv_options(int argc, char **argv, const struct kv_tool *tool)
 {

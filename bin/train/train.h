@@ -56,13 +56,18 @@ struct kv_train_run {
 	struct kv_training training;
 	struct kv_training_calls calls;
 	struct kv_training_log *log;
-	double began, last; /* seconds */
-	double loss_sum;    /* since the last line */
+	bool leaving;          /* the time is up */
+	struct kv_err unsaved; /* why the last checkpoint is missing; zero: it is there, or none was wanted */
+	double began, last;    /* seconds */
+	double loss_sum;       /* since the last line */
 	size_t loss_n;
 };
 
 /* train_options.c: after kv_options(); misuse ends the program. */
 void kv_train_understand(char **argv, struct kv_train_run *r);
+/* A module to start from brings its shape, and the options that were given must not say another one.  Fails: as
+ * kv_lookahead_read_shape(). */
+int kv_train_check_from(struct kv_err *e);
 /* --max-minutes */
 bool kv_train_time_is_up(const struct kv_train_run *r);
 

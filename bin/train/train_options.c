@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/module_file.h"
 #include "lib/clock.h"
 #include "lib/text/chat.h"
 
@@ -174,6 +175,15 @@ beside_output(const char *given, const char *suffix)
 	return path;
 }
 
+/* Elsewhere a dash is standard output. */
+static void
+refuse_dash(const char *option, const char *path)
+{
+	if (path != NULL && strcmp(path, "-") == 0)
+		kv_usage(
+		    &kv_train_tool, "%s -: standard output has the figures, this wants a file (./- is one)", option);
+}
+
 void
 kv_train_understand(char **argv, struct kv_train_run *r)
 {
@@ -183,6 +193,9 @@ kv_train_understand(char **argv, struct kv_train_run *r)
 	r->files = argv[2] != NULL ? argv + 2 : standard_input;
 	if (o->output == NULL && !(o->prepare_only && o->cache != NULL))
 		kv_usage(&kv_train_tool, "where does the module go? give -o FILE");
+	refuse_dash("-o", o->output);
+	refuse_dash("--checkpoint", o->checkpoint);
+	refuse_dash("--log", o->log);
 	if (o->held_out != NULL && o->held_out_share > 0)
 		kv_usage(&kv_train_tool, "--held-out and --held-out-share exclude each other");
 	if (o->response_field == NULL && o->generate > o->max_response)
@@ -200,4 +213,38 @@ kv_train_understand(char **argv, struct kv_train_run *r)
 	r->shape = (struct kv_lookahead_shape){ o->rows, o->rank, o->alpha, kv_lookahead_targets_find(o->targets) };
 	r->cache = beside_output(o->cache, ".cache");
 	r->checkpoint = beside_output(o->checkpoint, ".checkpoint");
+}
+
+static void
+refuse_other_number(const char *option, double ours, double its)
+{
+	if (kv_option_given(option) && ours != its)
+		kv_usage(
+		    &kv_train_tool, "--%s %.9g, but the module of --from has %.9g: %s", option, ours, its, o->from);
+}
+
+int
+kv_train_check_from(struct kv_err *e)
+{
+	enum kv_lookahead_targets targets = kv_lookahead_targets_find(o->targets);
+	struct kv_lookahead_shape its;
+	size_t rank = o->rank;
+	int rc;
+
+	if (o->from == NULL)
+		return KV_OK;
+	if ((rc = kv_lookahead_read_shape(&its, o->from, e)) < 0)
+		return rc;
+	/* two ways to ask for no adapters */
+	if (kv_option_given("rank") && rank == 0)
+		targets = KV_LOOKAHEAD_NONE;
+	if (kv_option_given("targets") && targets == KV_LOOKAHEAD_NONE)
+		rank = 0;
+	if (kv_option_given("targets") && targets != its.targets)
+		kv_usage(&kv_train_tool, "--targets %s, but the module of --from has %s: %s", o->targets,
+		    kv_lookahead_targets[its.targets], o->from);
+	refuse_other_number("rows", (double)o->rows, (double)its.n);
+	refuse_other_number("rank", (double)rank, (double)its.rank);
+	refuse_other_number("alpha", o->alpha, its.alpha);
+	return KV_OK;
 }

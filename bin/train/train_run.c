@@ -57,18 +57,26 @@ measured(void *ctx, const struct kv_training *t, const struct kv_training_figure
 	return kv_training_log_measure(r->log, t, f, e);
 }
 
+/* A checkpoint is there to go on from, and learning goes on without one.  The last one's fault is told in the end, when
+ * the module is written. */
 static int
 save(void *ctx, const struct kv_training *t, struct kv_err *e)
 {
-	const struct kv_train_run *r = ctx;
+	struct kv_train_run *r = ctx;
 
-	return kv_training_save(t, r->checkpoint, r->recipe, e);
+	(void)e;
+	r->unsaved = (struct kv_err){ 0 };
+	if (kv_training_save(t, r->checkpoint, r->recipe, &r->unsaved) < 0 && !t->ended && !r->leaving)
+		kv_warn("step %zu: no checkpoint: %s", t->step, r->unsaved.text);
+	return KV_OK;
 }
 
 static bool
 stop(void *ctx)
 {
-	return kv_train_time_is_up(ctx);
+	struct kv_train_run *r = ctx;
+
+	return r->leaving = kv_train_time_is_up(r);
 }
 
 /* ---- the run */
@@ -204,7 +212,10 @@ kv_train_learn(struct kv_train_run *r, struct kv_err *e)
 	if ((rc = kv_training_run(&r->training, e)) < 0)
 		return kv_where(e, "step %zu", r->training.step + 1);
 	if (!r->training.ended)
-		kv_warn(
-		    "the time is up at step %zu of %zu: go on with --resume", r->training.step, r->plan.schedule.steps);
-	return write_module(r, e);
+		kv_warn("the time is up at step %zu of %zu%s", r->training.step, r->plan.schedule.steps,
+		    r->unsaved.code == 0 ? ": go on with --resume" : "");
+	if ((rc = write_module(r, e)) == KV_OK && r->unsaved.code < 0)
+		rc = kv_fail(e, KV_EIO, "%s is written, but there is no checkpoint to go on from: %s", o->output,
+		    r->unsaved.text);
+	return rc;
 }

@@ -190,6 +190,56 @@ figures() {
 		--held-out-share 0.3 -o b.safetensors samples.jsonl >/dev/full'
 }
 
+@test "a checkpoint that cannot be written costs no module" {
+	fails 1 '^kv-train: a.safetensors is written, but there is no checkpoint to go on from: /dev/full: .*No space left' \
+		train --steps 40 --save-every 7 -o a.safetensors --checkpoint /dev/full samples.jsonl
+	[ "$(wc -l <<<"$stderr")" -eq 1 ]
+	cmp a.safetensors "$BATS_FILE_TMPDIR/whole.safetensors"
+	# told at once where a next one may do better; gone at the end, it is not told twice
+	fails 1 'warning: step 1: no checkpoint: /dev/full: .*No space left' kv-train lookahead --rows 1 --steps 2 --save-every 1 \
+		--cache "$BATS_FILE_TMPDIR/cache" --generate 8 -o b.safetensors --checkpoint /dev/full samples.jsonl
+	[ "$(grep -c 'No space left' <<<"$stderr")" -eq 2 ]
+	kv-show b.safetensors >/dev/null
+	# the same when the folder has gone: between the check in the beginning and the first checkpoint, by way of the samples
+	mkdir gone
+	mkfifo lines
+	{ rm -r gone; cat samples.jsonl; } >lines 3>&- &
+	fails 1 'c.safetensors is written, but there is no checkpoint to go on from: gone/c: cannot create' \
+		train --steps 3 -o c.safetensors --checkpoint gone/c lines
+	wait
+	kv-show c.safetensors >/dev/null
+}
+
+@test "--from brings its shape: options beside it say the same or are refused" {
+	train --steps 1 --targets qkv -o d.safetensors samples.jsonl # --rows 4 --rank 2
+	learn() { kv-train lookahead --batch 2 --generate 8 --steps 1 --cache "$BATS_FILE_TMPDIR/cache" -q "$@" samples.jsonl; }
+	learn --from d.safetensors -o e.safetensors
+	learn --from d.safetensors --rows 4 --rank 2 --alpha 32 --targets qkv -o f.safetensors
+	cmp e.safetensors f.safetensors
+	fails 2 '^kv-train: --rows 5, but the module of --from has 4: d.safetensors' learn --from d.safetensors --rows 5 -o x
+	fails 2 '^kv-train: --rank 8, but the module of --from has 2: d.safetensors' learn --from d.safetensors --rank=8 -o x
+	fails 2 '^kv-train: --rank 0, but the module of --from has 2' learn --from d.safetensors --rank 0 -o x
+	fails 2 '^kv-train: --alpha 31.5, but the module of --from has 32' learn --from d.safetensors --alpha 31.5 -o x
+	fails 2 '^kv-train: --targets all, but the module of --from has qkv' learn --from d.safetensors --targets all -o x
+	fails 2 '^kv-train: --targets none, but the module of --from has qkv' learn --from d.safetensors --targets none -o x
+	# without adapters
+	learn --rows 4 --targets none -o n.safetensors
+	for same in '--targets none' '--rank 0' '--rank 8 --targets none' '--rank 0 --targets none'; do
+		learn --from n.safetensors $same -o g.safetensors
+	done
+	fails 2 '^kv-train: --rank 8, but the module of --from has 0' learn --from n.safetensors --rank 8 -o x
+	fails 2 '^kv-train: --targets all, but the module of --from has none' learn --from n.safetensors --targets all -o x
+	fails 1 'samples.jsonl: not a safetensors file' learn --from samples.jsonl --rows 4 -o x
+	[ ! -e x ]
+}
+
+@test "a dash is no file" {
+	fails 2 '^kv-train: -o -: standard output has the figures' kv-train lookahead -o - samples.jsonl
+	fails 2 '^kv-train: --log -: standard output' kv-train lookahead -o a --log - samples.jsonl
+	fails 2 '^kv-train: --checkpoint -: standard output' kv-train lookahead -o a --checkpoint - samples.jsonl
+	[ ! -e - ] && [ ! -e ./-.cache ] && [ ! -e a ]
+}
+
 # damaged FILE PATTERN - kv-show says so, in one line that begins with the file
 damaged() {
 	for view in '' --json; do
