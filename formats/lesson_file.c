@@ -169,13 +169,17 @@ static int
 check_sequence(struct kv_lesson_file *f, const struct kv_lesson_key *key, struct kv_err *e)
 {
 	struct kv_record rec = { 0 };
+	const json_t *response;
 	int rc = kv_reader_next(f->reader, &rec, e);
 
 	if (rc == KV_OK &&
 	    (rec.kind != KV_RECORD_SEQUENCE || !same_ids(json_object_get(rec.map, "tokens"), key->prompt)))
 		rc = foreign(f, "of another prompt", e);
-	if (rc == KV_OK)
-		rc = kv_ids_from_json(&f->response, json_object_get(rec.map, "response"), e);
+	response = json_object_get(rec.map, "response");
+	if (rc == KV_OK && !json_is_array(response))
+		rc = foreign(f, "without a response", e);
+	if (rc == KV_OK && (rc = kv_ids_from_json(&f->response, response, e)) < 0)
+		kv_where(e, "%s: response", kv_reader_name(f->reader));
 	if (rc == KV_OK && kv_ids_check(&f->response, key->cfg->vocab, key->prompt->n, e) < 0)
 		rc = foreign(f, "its response has tokens that the model has not", e);
 	kv_record_fini(&rec);
@@ -229,7 +233,9 @@ take(struct kv_lesson_file *f, const struct kv_config *c, struct kv_record *rec,
 		return KV_OK;
 	rc = is_k || is_v ? kv_tensor_expect(t, KVK_F16, "kv_head token dim", kv, e)
 			  : kv_tensor_expect(t, KVK_F32, "head token", score, e);
-	if (rc < 0 || (rc = kv_reader_payload(f->reader, t, e)) < 0)
+	if (rc < 0)
+		return kv_where(e, "%s: layer %d", kv_reader_name(f->reader), t->layer);
+	if ((rc = kv_reader_payload(f->reader, t, e)) < 0)
 		return rc;
 	if (!is_k && !is_v) {
 		memcpy(f->truth + l * c->Hq * f->T, t->data, c->Hq * f->T * sizeof *f->truth);

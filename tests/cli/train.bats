@@ -240,6 +240,29 @@ figures() {
 	[ ! -e - ] && [ ! -e ./-.cache ] && [ ! -e a ]
 }
 
+@test "a warning about a prepared sample names its file" {
+	head -n 1 samples.jsonl >one.jsonl
+	prepare() { kv-train lookahead --prepare-only --cache here --generate 8 "$@" one.jsonl 2>err >/dev/null; }
+	learn() { kv-train lookahead --rows 1 --steps 1 --cache here --generate 8 --precision f32 -o a.safetensors one.jsonl 2>err >/dev/null; }
+	prepare --precision f32
+	file=$(echo here/*)
+	cp "$file" good.kv
+	# not what it should be, each in another way: only the beginning is looked at, or all of it
+	kv-prefill --jsonl one.jsonl -o "$file" --precision f32
+	prepare --precision f32
+	grep -c "^kv-train: warning: $file: .*made anew" err
+	cmp "$file" good.kv
+	kv-prefill --jsonl one.jsonl --response field:response --dtype f32 --precision f32 -o "$file"
+	learn
+	grep -c "^kv-train: warning: $file: .*k: expected f16, found f32.*made anew" err
+	printf '{"prompt":"other"}\n' | kv-prefill --jsonl - -o "$file"
+	learn
+	grep -c "^kv-train: warning: $file: of another prompt: made anew" err
+	head -c 3000 good.kv >"$file"
+	learn
+	grep -c "^kv-train: warning: $file: .*cut short.*made anew" err
+}
+
 # damaged FILE PATTERN - kv-show says so, in one line that begins with the file
 damaged() {
 	for view in '' --json; do
