@@ -277,7 +277,8 @@ read_all(struct reading *r, const struct kv_map *map, const struct kv_config *c,
 	int rc;
 
 	if ((rc = safetensors_metadata(map, &metadata, e)) < 0 || (rc = describe(metadata, &d, e)) < 0 ||
-	    (rc = kv_lookahead_made_for(d.base, d.base_name, d.L, d.d, c, e)) < 0 || (rc = kv_lookahead_new(&r->m, c, &d.shape, e)) < 0)
+	    (rc = kv_lookahead_made_for(d.base, d.base_name, d.L, d.d, c, e)) < 0 ||
+	    (rc = kv_lookahead_new(&r->m, c, &d.shape, e)) < 0)
 		goto done;
 	json_decref(r->m->training);
 	r->m->training = json_incref(d.training);
