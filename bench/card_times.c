@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * card_times -m MODEL [options] - what prefill, the stages of eviction and decoding take inside one process, where the
- * model has been opened and the device is warm.  TSV on standard output: what, tokens, entries, seconds, each the best of
- * some rounds; entries are 0 where they do not matter.
+ * model has been opened and the device is warm.  TSV on standard output: what, tokens, entries, seconds, each the best
+ * of some rounds; entries are 0 where they do not matter.
  *
  *	prefill            all layers and the last token's logits
  *	prefill_lookahead  with a module's rows behind the prompt
@@ -15,8 +15,8 @@
  *	step_...           step_champion, step_adakv, kv-budget's; step_evict, kv-evict's
  *	decode             one token behind the whole cache (entries 0), or behind so many entries per head
  *
- * Stages are measured in a few layers, which are all alike, and stand for all of them.  Keys are f16 on the device, where
- * --share leaves them.
+ * Stages are measured in a few layers, which are all alike, and stand for all of them.  Keys are f16 on the device,
+ * where --share leaves them.
  */
 #include <float.h>
 #include <stdio.h>
@@ -240,7 +240,8 @@ time_ops(struct bench *b, const struct kv_layer_view *v, struct kv_err *e)
 
 	for (int i = SCORES_BEHIND; i <= SCORES_ALL && rc == KV_OK && b->at == 0; i++)
 		rc = time_op(b, (enum what)i, a, v, e);
-	if (rc == KV_OK && (rc = time_op(b, SCORES_WINDOW, a, v, e)) == KV_OK && (rc = time_op(b, RANK, a, v, e)) == KV_OK)
+	if (rc == KV_OK && (rc = time_op(b, SCORES_WINDOW, a, v, e)) == KV_OK &&
+	    (rc = time_op(b, RANK, a, v, e)) == KV_OK)
 		rc = time_op(b, SELECT, a, v, e);
 	if (rc == KV_OK && b->device.op->gather != NULL)
 		rc = time_op(b, GATHER, a, v, e);
@@ -479,7 +480,8 @@ main(int argc, char **argv)
 	kv_need_model(&tool);
 	kv_device_plan(&b.device, kv_common.device, kv_common.threads);
 	b.device.precision = kv_common.precision;
-	if ((rc = kv_ids_parse(&sizes, o.sizes, &e)) == KV_OK && (rc = kv_ids_parse(&b.entries, o.entries, &e)) == KV_OK)
+	if ((rc = kv_ids_parse(&sizes, o.sizes, &e)) == KV_OK &&
+	    (rc = kv_ids_parse(&b.entries, o.entries, &e)) == KV_OK)
 		rc = work(&b, &sizes, &e);
 	fini(&b);
 	kv_ids_fini(&sizes);

@@ -112,8 +112,8 @@ all_at_once(struct run *r)
 	return rc;
 }
 
-/* A layer's payloads are freed and the next layer's are as large: what was freed stays with the program instead of going
- * back to the system, page by page. */
+/* A layer's payloads are freed and the next layer's are as large: what was freed stays with the program instead of
+ * going back to the system, page by page. */
 static void
 keep_memory(void)
 {

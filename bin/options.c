@@ -38,8 +38,8 @@ static const struct {
 	{ KV_COMMON_OUTPUT, false,
 	    { "drop", 0, KV_STRING, &kv_common.drop, "NAME,...", "these tensors do not leave", 0, 0, NULL } },
 	{ KV_COMMON_OUTPUT, false,
-	    { "share", 0, KV_FLAG, &kv_common.share, NULL, "large tensors by reference, not by value; else $KV_SHARE=1", 0, 0,
-		NULL } },
+	    { "share", 0, KV_FLAG, &kv_common.share, NULL, "large tensors by reference, not by value; else $KV_SHARE=1",
+		0, 0, NULL } },
 	{ KV_COMMON_DEVICE, true,
 	    { "device", 0, KV_STRING, &kv_common.device, "NAME", "auto, cpu, cuda or cuda:N; else $KV_DEVICE", 0, 0,
 		NULL } },
@@ -47,8 +47,8 @@ static const struct {
 	    { "threads", 0, KV_UINT, &kv_common.threads, "N", "0: all processors; else $KV_THREADS", 0, MAX_THREADS,
 		NULL } },
 	{ KV_COMMON_PRECISION, false,
-	    { "precision", 0, KV_STRING, &precision, "NAME", "auto, f32, bf16 or i16; else $KV_PRECISION (default auto)", 0,
-		0, NULL } },
+	    { "precision", 0, KV_STRING, &precision, "NAME",
+		"auto, f32, bf16 or i16; else $KV_PRECISION (default auto)", 0, 0, NULL } },
 	{ KV_COMMON_SEED, true, { "seed", 0, KV_U64, &kv_common.seed, "N", "of the random numbers", 0, 0, NULL } },
 	{ 0, false, { "quiet", 'q', KV_FLAG, &kv_common.quiet, NULL, "no warnings, no progress", 0, 0, NULL } },
 	{ 0, false, { "verbose", 'v', KV_FLAG, &kv_common.verbose, NULL, "say more", 0, 0, NULL } },
@@ -131,7 +131,8 @@ take_precision(const struct kv_tool *tool)
 	for (kv_common.precision = 0; kv_common.precision < KVK_N_PRECISIONS; kv_common.precision++)
 		if (strcmp(s, kvk_precisions[kv_common.precision]) == 0)
 			return;
-	kv_usage(tool, "%s: expected auto, f32, bf16 or i16, got '%s'", precision != NULL ? "--precision" : "KV_PRECISION", s);
+	kv_usage(tool, "%s: expected auto, f32, bf16 or i16, got '%s'",
+	    precision != NULL ? "--precision" : "KV_PRECISION", s);
 }
 
 static void

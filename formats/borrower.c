@@ -13,8 +13,8 @@
 
 #include "lib/buf.h"
 
-/* One file or memory that loans lie in: open from the first of them to the end of the stream, so that a program's memory
- * outlives the program. */
+/* One file or memory that loans lie in: open from the first of them to the end of the stream, so that a program's
+ * memory outlives the program. */
 struct kv_lent {
 	char *path;
 	bool is_memory, can_give_back;
@@ -221,8 +221,8 @@ find_courier(struct kv_loan *l, const struct kv_device **d, struct kv_err *e)
 		return kv_device_use(*d, e);
 	kv_device_close(&b->courier);
 	if ((rc = kv_device_open_card(&b->courier, l->card, e)) < 0)
-		return kv_where(e, "the payload was left on a card that cannot be opened here; run the pipeline without "
-				   "--share");
+		return kv_where(e, "the payload was left on a card that cannot be opened here; "
+		    "run the pipeline without --share");
 	return KV_OK;
 }
 

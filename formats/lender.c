@@ -23,7 +23,8 @@
 #define GRACE_MS 2000 /* nobody has been seen for so long: nobody will come */
 #define IDLE_MAX 64   /* payloads that were lent since a room was last of use: its memory goes back to the system */
 
-/* Memory of a card is asked for in multiples of this, its own unit: what is lent then shares no unit with other memory. */
+/* Memory of a card is asked for in multiples of this, its own unit: what is lent then shares no unit with other
+ * memory. */
 #define CARD_UNIT ((size_t)2 << 20)
 #define CARD_FREE 4 /* times as much must be free as is taken: the program has need of it too */
 
@@ -41,7 +42,8 @@ struct kv_room {
 static int
 refused(struct kv_err *e)
 {
-	return kv_fail(e, KV_EIO, "cannot keep what is to be shared in memory: %s; run without --share", strerror(errno));
+	return kv_fail(
+	    e, KV_EIO, "cannot keep what is to be shared in memory: %s; run without --share", strerror(errno));
 }
 
 static int
@@ -281,8 +283,8 @@ kv_lender_wait(struct kv_lender *l, int out, struct kv_err *e)
 			seen = now_ms();
 		else if (now_ms() - seen >= GRACE_MS)
 			return kv_fail(e, KV_EIO,
-			    "nobody has fetched what was left in memory, and it is lost: the reader is no program of kvtools, "
-			    "or it failed; run without --share");
+			    "nobody has fetched what was left in memory, and it is lost: "
+			    "the reader is no program of kvtools, or it failed; run without --share");
 		nanosleep(&tick, NULL);
 	}
 	return KV_OK;

@@ -80,7 +80,8 @@ open_all(struct kv_pipe *p, const struct kv_pipe_options *o, struct kv_err *e)
 	    (o->partly != NULL && (p->partly = strdup(o->partly)) == NULL) ||
 	    (o->in_place != NULL && (p->in_place = strdup(o->in_place)) == NULL))
 		return kv_no_memory(e, KV_NAME_MAX);
-	if ((rc = open_inputs(p, o->files, o->device, e)) < 0 || (rc = join_headers(p, o->entry, e)) < 0 || o->no_output)
+	if ((rc = open_inputs(p, o->files, o->device, e)) < 0 || (rc = join_headers(p, o->entry, e)) < 0 ||
+	    o->no_output)
 		return rc;
 	if ((rc = kv_writer_open(&p->writer, o->output, o->only, o->drop, e)) < 0)
 		return rc;

@@ -27,13 +27,13 @@ struct kv_pipe_options {
 	const char *only, *drop; /* of what leaves */
 	kv_unmet_fn *unmet;      /* hears of names in these that no tensor had; may be NULL */
 	const char *uses;        /* tensors that the program reads, replaces or removes (lib/names.h); NULL: all */
-	const char *keeps;       /* of these, tensors that it only reads: they may leave before it has seen them; NULL: none */
-	const char *partly;      /* of these, tensors of which it reads a part: where the stream refers to a payload, the
-				  * rest is not touched, and the checksum not compared; NULL: none */
-	struct kv_device *device; /* the program's, for payloads that lie on one; NULL: it has none.  It need not be open, and
-				  * outlives the pipe */
-	const char *in_place;    /* of `uses`, tensors whose payload it takes from t->device where it lies on that device, and
-				  * data is NULL: kv_device_view_tensor(); NULL: none */
+	const char *keeps;       /* of these, tensors that it reads only: they may leave before it has; NULL: none */
+	const char *partly;      /* of these, tensors of which it reads a part: where the stream refers to a payload,
+				  * the rest is not touched, and the checksum not compared; NULL: none */
+	struct kv_device *device; /* the program's, for payloads that lie on one; NULL: it has none.  It need not be
+				  * open, and outlives the pipe */
+	const char *in_place;    /* of `uses`, tensors whose payload it takes from t->device where it lies on that
+				  * device, and data is NULL: kv_device_view_tensor(); NULL: none */
 	bool share;              /* large payloads are written as references, where that goes: kv_writer_share() */
 	const json_t *entry;     /* our history entry (borrowed) */
 };

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * Errors: what can fail returns an int and takes a struct kv_err * as its last parameter.
  *
- * 0 (KV_OK) is success, KV_END (> 0) a clean end of input, negative values are faults.  Whoever sees the fault writes one
- * sentence with kv_fail(); callers on the way up may put *where* in front of it with kv_where(); only bin/ prints it.
+ * 0 (KV_OK) is success, KV_END (> 0) a clean end of input, negative values are faults.  Whoever sees the fault writes
+ * one sentence with kv_fail(); callers on the way up may put *where* in front of it with kv_where(); only bin/ prints
+ * it.
  * Sentences are lower case, without a full stop, and say what to do about it where there is something to do.
  */
 #ifndef KV_ERR_H
@@ -32,7 +33,8 @@ struct kv_err {
 /* Record a fault (replacing an earlier one) and return code.  e may be NULL. */
 int kv_fail(struct kv_err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* Put "WHERE: " in front of the recorded sentence; returns e->code, so that `return kv_where(e, "layer %zu", l)` reads well. */
+/* Put "WHERE: " in front of the recorded sentence; returns e->code, so that `return kv_where(e, "layer %zu", l)` reads
+ * well. */
 int kv_where(struct kv_err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* KV_EMEM with the size that could not be had. */

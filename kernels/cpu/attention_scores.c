@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * The attention-score family: softmax rows over the visible keys, reduced to one number per key.
  *
- * A tile of query rows of some KV heads at a time, in two steps.  First every block of keys is softened by itself for all
- * rows of the heads that share it; then, head by head, blocks are weighted by their share of a row's whole sum, and rows
- * join their columns.  Columns are added up over GROUP rows in single, beyond that in double precision. */
+ * A tile of query rows of some KV heads at a time, in two steps.  First every block of keys is softened by itself for
+ * all rows of the heads that share it; then, head by head, blocks are weighted by their share of a row's whole sum, and
+ * rows join their columns.  Columns are added up over GROUP rows in single, beyond that in double precision. */
 #include "kernels/cpu/cpu.h"
 
 #include <float.h>
@@ -14,7 +14,7 @@
 #include "kernels/cpu/score_block.h"
 
 #define KEYS      CPU_BLOCK_KEYS
-#define GROUP     8                  /* query rows, a vector of them; tiles are cut between groups, so that results do not depend on them */
+#define GROUP     8                  /* query rows, a vector of them; no tile cuts one: results know nothing of tiles */
 #define ROWS      32                 /* query rows of a head in a tile, at most, and GROUP at least */
 #define MAX_BYTES ((size_t)16 << 20) /* of a tile's probabilities: rows, then KV heads, give way */
 
@@ -86,8 +86,9 @@ take_memory(struct tile *t, struct kvk_dev *dev)
 	char *at;
 
 	t->work_stride = cpu_block_bytes(j->D);
-	bytes = cpu_room(row, 4) + cpu_room(q, 4) + cpu_room(heads * t->room, 4) + 2 * cpu_room(group_size(j) * t->room, sizeof(size_t)) + cpu_room(p, 4) +
-	    2 * cpu_room(meta, 4) + 2 * cpu_room(columns, 8) + threads * t->work_stride;
+	bytes = cpu_room(row, 4) + cpu_room(q, 4) + cpu_room(heads * t->room, 4) +
+	    2 * cpu_room(group_size(j) * t->room, sizeof(size_t)) + cpu_room(p, 4) + 2 * cpu_room(meta, 4) +
+	    2 * cpu_room(columns, 8) + threads * t->work_stride;
 	if ((at = cpu_scratch(dev, 1, bytes, &unused)) == NULL)
 		return CPU_EMEM;
 	t->row = cpu_take_f32(&at, row);
@@ -153,7 +154,8 @@ load_keys(const struct kvk_scores *j, size_t g, size_t b, float *raw)
 	if (here > 0)
 		cpu_expand[j->k_type](k + (g * j->T + b) * size, raw, here * D);
 	if (here < kb)
-		cpu_expand[j->k_type](behind + (g * j->n_behind + b + here - j->T) * size, raw + here * D, (kb - here) * D);
+		cpu_expand[j->k_type](
+		    behind + (g * j->n_behind + b + here - j->T) * size, raw + here * D, (kb - here) * D);
 	memset(raw + kb * D, 0, (KEYS - kb) * D * sizeof(float));
 }
 
@@ -228,8 +230,8 @@ add_group(const float *p, const float *weight, size_t n, double *total)
 	}
 }
 
-/* 1 / the sum of a whole row, from its probabilities, in double precision: -x ln x is small where x is nearly 1, and so is
- * the variance of like numbers.  p, share: of the first block. */
+/* 1 / the sum of a whole row, from its probabilities, in double precision: -x ln x is small where x is nearly 1, and so
+ * is the variance of like numbers.  p, share: of the first block. */
 static double
 exact_factor(const float *p, size_t p_step, const float *share, size_t step, size_t blocks)
 {

@@ -99,8 +99,9 @@ cpu_run(struct kvk_dev *dev, size_t n, size_t step, cpu_piece_fn *fn, void *ctx)
 	cpu_team_run(dev->team, units, run_unit, &r);
 }
 
-/* What auto is here: block fixed point where that is fast.  Never bf16: vpmaddwd and vpdpwssd multiply 16-bit integers at
- * the rate at which vdpbf16ps multiplies bf16, and the integers are thirty times finer.  (AMX would be another matter.) */
+/* What auto is here: block fixed point where that is fast.  Never bf16: vpmaddwd and vpdpwssd multiply 16-bit integers
+ * at the rate at which vdpbf16ps multiplies bf16, and the integers are thirty times finer.  (AMX would be another
+ * matter.) */
 static enum kvk_precision
 best_precision(void)
 {

@@ -45,12 +45,12 @@ struct kvk_weight {
 	size_t rows, cols;
 	size_t row_bytes;
 	const uint8_t *bytes; /* [rows][row_bytes] as in the file; borrowed */
-	const float *f32;     /* [rows][cols]: the same as floats, in place or in `owned` (with precision bf16 and for many
-	                         rows rounded to that); NULL while quantised */
+	const float *f32;     /* [rows][cols]: the same as floats, in place or in `owned` (with precision bf16 and for
+	                         many rows rounded to that); NULL while quantised */
 	float *owned;
 	void *memory; /* of owned or fixed */
 	size_t memory_bytes;
-	struct cpu_fixed_right *fixed; /* [rows / 16, rounded up][blocks of a row]: packed for many rows of precision i16 */
+	struct cpu_fixed_right *fixed; /* [rows / 16, rounded up][blocks of a row]: for many rows of precision i16 */
 };
 
 /* Record the text and return code. */

@@ -13,7 +13,7 @@ struct prefill {
 	struct kv_rows prompt, behind;
 	struct kvk_ragged cache; /* one layer's keys and values of all rows */
 	size_t *start, *len;     /* [Hkv] of cache; owned, one block */
-	struct kv_layer_weights w[2]; /* of layers with an even number and an odd one: those being used and those to come */
+	struct kv_layer_weights w[2]; /* of an even layer and an odd one: those being used and those to come */
 	size_t n_taken;               /* layers whose weights were taken so far */
 	kv_layer_fn fn;
 	void *ctx;
@@ -69,8 +69,8 @@ take_memory(struct prefill *p, const struct kv_prefill_input *in, struct kv_err 
 	return KV_OK;
 }
 
-/* Does a value that is not finite reach, as one, the last row of every layer?  Then nobody need look at the embedded rows
- * before.  Integers cannot hold one. */
+/* Does a value that is not finite reach, as one, the last row of every layer?  Then nobody need look at the embedded
+ * rows before.  Integers cannot hold one. */
 static bool
 faults_spread(const struct prefill *p)
 {

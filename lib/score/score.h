@@ -18,7 +18,7 @@
 /* What stays whatever its score: the first n_sink positions, and the last n_recent ones. */
 struct kv_protection {
 	size_t n_sink, n_recent; /* at most KV_COUNT_MAX; may exceed the prompt */
-	double recent_share;     /* 0 .. 1: n_recent is floor(share * (C - n_sink)) instead, once C is known; < 0: n_recent counts */
+	double recent_share;     /* 0 .. 1: n_recent is floor(share * (C - n_sink)) instead; < 0: n_recent counts */
 };
 /* n_recent for C entries per head, from the share if there is one; recent_share becomes -1. */
 void kv_protection_resolve(struct kv_protection *p, size_t C);
@@ -42,8 +42,8 @@ struct kv_score_method {
 	int (*size)(const struct kv_layer *l, const struct kv_params *p, size_t *H, size_t *n, struct kv_err *e);
 	/* Changes what kv_param_sink, _recent and _recent_share say; NULL: they say it (those not listed: nothing). */
 	void (*protect)(const struct kv_params *p, size_t T, struct kv_protection *out);
-	/* The scores of one layer.  The needed tensors are there and have the model's shape.  n may be 0.  -0 becomes +0
-	 * afterwards, NaN is legal and ranks last.  Fails: KV_ESHAPE, KV_EDEV, KV_EMEM. */
+	/* The scores of one layer.  The needed tensors are there and have the model's shape.  n may be 0.  -0 becomes
+	 * +0 afterwards, NaN is legal and ranks last.  Fails: KV_ESHAPE, KV_EDEV, KV_EMEM. */
 	int (*run)(const struct kv_layer *l, const struct kv_params *p, struct kv_raw *out, struct kv_err *e);
 };
 extern const struct kv_score_method *const kv_score_list[]; /* ends with NULL */
@@ -86,13 +86,14 @@ struct kv_score_attrs {
 	struct kv_protection protect;
 	size_t n_tokens; /* prompt length T, of which the tensor scores the first n */
 };
-/* As an object {method, pool, pool_width, n_sink, n_recent or recent_share, n_tokens} and back; keys that are there stay.
+/* As an object {method, pool, pool_width, n_sink, n_recent or recent_share, n_tokens} and back; keys that are there
+ * stay.
  * from: a missing or senseless key is KV_EFORMAT, naming it. */
 int kv_score_attrs_to_json(const struct kv_score_attrs *a, json_t *o, struct kv_err *e);
 int kv_score_attrs_from_json(struct kv_score_attrs *a, const json_t *o, struct kv_err *e);
 
-/* Read a `score` tensor: [kv_head][token] or [head][token] f32 for a prompt of T tokens, its attributes into a.  *n: its
- * columns; *H: its rows, Hkv or a multiple of it.  Fails: KV_ESHAPE, KV_EFORMAT. */
+/* Read a `score` tensor: [kv_head][token] or [head][token] f32 for a prompt of T tokens, its attributes into a.  *n:
+ * its columns; *H: its rows, Hkv or a multiple of it.  Fails: KV_ESHAPE, KV_EFORMAT. */
 int kv_score_read(const struct kv_tensor *score, size_t Hkv, size_t T, struct kv_score_attrs *a, size_t *H, size_t *n,
     struct kv_err *e);
 

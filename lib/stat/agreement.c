@@ -90,7 +90,8 @@ top_of(
 {
 	float *x = kv_alloc(s->H * n, sizeof *x, e);
 	size_t *offset = kv_alloc(s->H + 1, sizeof *offset, e);
-	const struct kv_selection job = { .H = s->H, .n = n, .T = n, .raw = x, .tie = KV_TIE_POSITION, .offset = offset };
+	const struct kv_selection job = { .H = s->H, .n = n, .T = n, .raw = x, .tie = KV_TIE_POSITION,
+		.offset = offset };
 	int rc = KV_EMEM;
 
 	*top = kv_alloc(s->H * k, sizeof **top, e);

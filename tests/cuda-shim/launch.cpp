@@ -113,7 +113,8 @@ kv_shim_check_pointer(const char *kernel, int which, const void *p, bool sure)
 
 	if (p == NULL || memory_kind(p) != PAGEABLE)
 		return;
-	/* In a struct: only what no number looks like, the addresses of a program and its libraries, where something is. */
+	/* In a struct: only what no number looks like, the addresses of a program and its libraries, where something
+	 * is. */
 	if (!sure && (x < (uintptr_t)1 << 40 || x >= (uintptr_t)1 << 47 || !is_mapped(p)))
 		return;
 	complain("kernel %s: argument %d %s %p, host memory that the device cannot see", kernel, which + 1,

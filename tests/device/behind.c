@@ -50,8 +50,8 @@ fill(struct data *d, struct sizes z, bool with_dy)
 static void
 clear(struct data *d)
 {
-	void *all[] = { d->k, d->v, d->k_values, d->v_values, d->x_q, d->x_k, d->x_v, d->dy, d->ds, d->y, d->want_s, d->dq,
-		d->dk, d->dv };
+	void *all[] = { d->k, d->v, d->k_values, d->v_values, d->x_q, d->x_k, d->x_v, d->dy, d->ds, d->y, d->want_s,
+		d->dq, d->dk, d->dv };
 
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		free(all[i]);
@@ -145,7 +145,8 @@ compare(struct sizes z, bool with_dy)
 {
 	struct data d;
 	struct pair p;
-	struct kvk_behind job = { .type = z.type, .n = z.n, .T = z.T, .Hq = z.Hq, .Hkv = z.Hkv, .D = z.D, .scale = 0.3f };
+	struct kvk_behind job = { .type = z.type, .n = z.n, .T = z.T, .Hq = z.Hq, .Hkv = z.Hkv, .D = z.D,
+		.scale = 0.3f };
 	const size_t bytes = z.Hkv * z.T * z.D * kvk_types[z.type].bytes;
 	float *q, *k, *v, *dy, *ds, *y, *s, *dq, *dk, *dv;
 	void *prompt_k, *prompt_v;

@@ -149,7 +149,8 @@ angles(void **state)
 		pair_ok(&p, p.op->heads(p.dev, dx, 1, 1, D, NULL, 0, &rope, positions[i], dy, KVK_F32, at));
 		pair_ok(&p, p.op->get(p.dev, y, dy, sizeof y));
 		for (size_t k = 0; k < PAIRS; k++) {
-			const double angle = (double)positions[i] * (double)freq[k], want[] = { cos(angle), sin(angle) };
+			const double angle = (double)positions[i] * (double)freq[k],
+				     want[] = { cos(angle), sin(angle) };
 
 			test_near("cosine", &y[k], &want[0], 1, 1e-13, 0x1.1p-24);
 			test_near("sine", &y[PAIRS + k], &want[1], 1, 1e-13, 0x1.1p-24);

@@ -54,7 +54,8 @@ back_case(struct pair *p, size_t n, int in_place)
 {
 	float *g = test_floats(n, 6, 1), *u = test_floats(n, 1, 2), *y = test_floats(n, 1, 3);
 	double *want_g = test_alloc(n, sizeof *want_g), *want_u = test_alloc(n, sizeof *want_u);
-	void *dg = pair_put(p, g, n * sizeof *g), *du = pair_put(p, u, n * sizeof *u), *dy = pair_put(p, y, n * sizeof *y);
+	void *dg = pair_put(p, g, n * sizeof *g), *du = pair_put(p, u, n * sizeof *u),
+	     *dy = pair_put(p, y, n * sizeof *y);
 	void *to_g = in_place ? dg : pair_put(p, NULL, n * sizeof *g),
 	     *to_u = in_place ? du : pair_put(p, NULL, n * sizeof *u);
 

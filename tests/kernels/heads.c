@@ -161,7 +161,8 @@ other_angles(void **state)
 
 		assert_int_equal(kvk_cpu.heads(dev, x, 4, 1, 2, NULL, 0, &rope, call[i].pos, y, KVK_F32, at), 0);
 		for (size_t r = 0; r < 4; r++) {
-			const double angle = (double)(call[i].pos + r) * (double)call[i].base, a = x[2 * r], b = x[2 * r + 1];
+			const double angle = (double)(call[i].pos + r) * (double)call[i].base;
+			const double a = x[2 * r], b = x[2 * r + 1];
 			const double want[2] = { a * cos(angle) - b * sin(angle), a * sin(angle) + b * cos(angle) };
 
 			test_near("turned", y + 2 * r, want, 2, 2e-6, 1e-6);

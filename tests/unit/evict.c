@@ -120,7 +120,8 @@ compose_oracle(void **state)
 			offset[h + 1] = offset[h] + W + (size_t)json_integer_value(json_array_get(budget, h));
 		assert_int_equal(kv_evict_select(&device, &job, index, &e), KV_OK);
 		for (size_t h = 0; h < H; h++)
-			assert_true(oracle_equals(json_array_get(layer, h), index + offset[h], offset[h + 1] - offset[h]));
+			assert_true(
+			    oracle_equals(json_array_get(layer, h), index + offset[h], offset[h + 1] - offset[h]));
 		compared += H;
 	}
 	assert_true(compared >= 16 * 6 * H);
