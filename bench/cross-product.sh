@@ -3,10 +3,10 @@
 # cross-product.sh - every scorer x every allocator x every way to select on one real prompt, checked and measured.
 #
 # The prompt is the report of examples/demo.sh with a question that wants a long answer.  The full cache answers with 64
-# greedy tokens; every evicted cache is made to follow them (NLL), and its kept sets are weighed by SnapKV's scores and by
-# the answer's own ones (retained mass).  Every combination is evicted and checked by tests/tools/check_kept: exact totals,
-# protected positions; NLL is measured for all scorers and allocators with the default selector, and for all selectors of
-# a few.  Prints the table; see bench/results/cross-product.md.
+# greedy tokens; every evicted cache is made to follow them (NLL), and its kept sets are weighed by SnapKV's scores and
+# by the answer's own ones (retained mass).  Every combination is evicted and checked by tests/tools/check_kept: exact
+# totals, protected positions; NLL is measured for all scorers and allocators with the default selector, and for all
+# selectors of a few.  Prints the table; see bench/results/cross-product.md.
 #
 # KV_BUILD: build folder.  KV_WORK: folder of what can be used again (default $KV_BUILD/bench/cross-product): a run
 # that was stopped goes on where it was.  KV_JOBS: how many scorers at a time (default 1).
@@ -96,8 +96,8 @@ score() {
 	esac
 }
 
-# How much of the answer's attention a KV head has outside the first 4 and the last 124 tokens: the importances of headkv
-# and the gates of duo.
+# How much of the answer's attention a KV head has outside the first 4 and the last 124 tokens: the importances of
+# headkv and the gates of duo.
 heads() {
 	[ -e "$work/heads.tsv" ] && return
 	kv-score streaming --only score "$work/cache.kv" | kv-budget uniform -b $budget -o "$work/near.kv"

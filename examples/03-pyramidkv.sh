@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# 03-pyramidkv.sh [DOCUMENT] - PyramidKV (arXiv:2406.02069): SnapKV's scores, many entries in the first layers, few in the last.
+# 03-pyramidkv.sh [DOCUMENT] - PyramidKV (arXiv:2406.02069): SnapKV's scores, many entries in the first layers, few in
+# the last.
 . "$(dirname "$0")/lib.sh"
 
 prefill --for snapkv

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# 04-adakv.sh [DOCUMENT] - Ada-KV (arXiv:2407.11550): SnapKV's scores, which heads of a layer compete with; none gets less than
-# a fifth of the average.
+# 04-adakv.sh [DOCUMENT] - Ada-KV (arXiv:2407.11550): SnapKV's scores, which heads of a layer compete with; none gets
+# less than a fifth of the average.
 . "$(dirname "$0")/lib.sh"
 
 prefill --for snapkv

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# 05-headkv.sh [DOCUMENT] - HeadKV (arXiv:2410.19258): heads of all layers share the entries by importances that were measured
-# beforehand.  Here they are made on the spot: how much a head's attention, while it answers, looks at the history; what the
-# method asks for are importances from a data set of retrieval and reasoning.
+# 05-headkv.sh [DOCUMENT] - HeadKV (arXiv:2410.19258): heads of all layers share the entries by importances that were
+# measured beforehand.  Here they are made on the spot: how much a head's attention, while it answers, looks at the
+# history; what the method asks for are importances from a data set of retrieval and reasoning.
 . "$(dirname "$0")/lib.sh"
 
 prefill --for truth --response "generate:$tokens" --for snapkv

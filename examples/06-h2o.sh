@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# 06-h2o.sh [DOCUMENT] - H2O (arXiv:2306.14048): what all tokens have looked at, in half of the budget; the last ones in the
-# other half.
+# 06-h2o.sh [DOCUMENT] - H2O (arXiv:2306.14048): what all tokens have looked at, in half of the budget; the last ones in
+# the other half.
 . "$(dirname "$0")/lib.sh"
 
 prefill --for h2o

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# 08-nacl.sh [DOCUMENT] - NACL (arXiv:2408.03675): what the last hundredth of the prompt looks at, and some entries at random.
+# 08-nacl.sh [DOCUMENT] - NACL (arXiv:2408.03675): what the last hundredth of the prompt looks at, and some entries at
+# random.
 . "$(dirname "$0")/lib.sh"
 
 prefill --for nacl

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# 09-streamingllm.sh [DOCUMENT] - StreamingLLM (arXiv:2309.17453): four attention sinks and the last tokens stay; as published,
-# with positions inside the cache, and as most public code has it, with those of the prompt.
+# 09-streamingllm.sh [DOCUMENT] - StreamingLLM (arXiv:2309.17453): four attention sinks and the last tokens stay; as
+# published, with positions inside the cache, and as most public code has it, with those of the prompt.
 . "$(dirname "$0")/lib.sh"
 
 prefill --queries none

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# 10-cake.sh [DOCUMENT] - CAKE (arXiv:2503.12491): mean and variance of the window's attention; layers whose attention spreads
-# and shifts get more.
+# 10-cake.sh [DOCUMENT] - CAKE (arXiv:2503.12491): mean and variance of the window's attention; layers whose attention
+# spreads and shifts get more.
 . "$(dirname "$0")/lib.sh"
 
 prefill --for cake

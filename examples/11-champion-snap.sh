@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# 11-champion-snap.sh [DOCUMENT] - ChampionKV (arXiv:2610.18026) over SnapKV: entries in inverse proportion to a head's largest
-# score.  Tells how many heads are abnormal.
+# 11-champion-snap.sh [DOCUMENT] - ChampionKV (arXiv:2610.18026) over SnapKV: entries in inverse proportion to a head's
+# largest score.  Tells how many heads are abnormal.
 . "$(dirname "$0")/lib.sh"
 
 prefill --for snapkv

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# 12-champion-pyramid.sh [DOCUMENT] - ChampionKV (arXiv:2610.18026) over PyramidKV: two allocators in a pipe, the first gives
-# layers what the second shares out among heads.
+# 12-champion-pyramid.sh [DOCUMENT] - ChampionKV (arXiv:2610.18026) over PyramidKV: two allocators in a pipe, the first
+# gives layers what the second shares out among heads.
 . "$(dirname "$0")/lib.sh"
 
 prefill --for snapkv

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# 13-laq.sh [DOCUMENT] - LAQ++ (arXiv:2505.20334): a first eviction by SnapKV, eight pseudo tokens decoded from what is left,
-# and their queries, with those of the last eight prompt tokens, score the whole prompt again.
+# 13-laq.sh [DOCUMENT] - LAQ++ (arXiv:2505.20334): a first eviction by SnapKV, eight pseudo tokens decoded from what is
+# left, and their queries, with those of the last eight prompt tokens, score the whole prompt again.
 . "$(dirname "$0")/lib.sh"
 
 prefill --for laq

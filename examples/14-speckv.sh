@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# 14-speckv.sh [DOCUMENT] - SpecKV (arXiv:2506.08373): a draft model answers, and the queries of its answer, as the target model
-# sees it behind the prompt, score the prompt.  Without KV_DRAFT the model is its own draft, from a SnapKV cache.
+# 14-speckv.sh [DOCUMENT] - SpecKV (arXiv:2506.08373): a draft model answers, and the queries of its answer, as the
+# target model sees it behind the prompt, score the prompt.  Without KV_DRAFT the model is its own draft, from a SnapKV
+# cache.
 . "$(dirname "$0")/lib.sh"
 
 # shellcheck disable=SC2086

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# 16-fastgen.sh [DOCUMENT] - like FastGen (arXiv:2310.01801): every head keeps the smallest of five sets that holds 95 % of the
-# attention that the last 32 tokens pay.
+# 16-fastgen.sh [DOCUMENT] - like FastGen (arXiv:2310.01801): every head keeps the smallest of five sets that holds 95 %
+# of the attention that the last 32 tokens pay.
 . "$(dirname "$0")/lib.sh"
 
 prefill --queries window:32

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# 17-duoattention.sh [DOCUMENT] - DuoAttention (arXiv:2410.10819): retrieval heads keep everything, the other half 64 first and
-# 128 last tokens.  Gates come with a model that was trained for them; here they are a stand-in, attention to far tokens.
+# 17-duoattention.sh [DOCUMENT] - DuoAttention (arXiv:2410.10819): retrieval heads keep everything, the other half 64
+# first and 128 last tokens.  Gates come with a model that was trained for them; here they are a stand-in, attention to
+# far tokens.
 . "$(dirname "$0")/lib.sh"
 
 prefill --for snapkv

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# 18-chunkkv.sh [DOCUMENT] - ChunkKV (arXiv:2502.00299): SnapKV's scores rank units of ten tokens, so that phrases stay whole.
+# 18-chunkkv.sh [DOCUMENT] - ChunkKV (arXiv:2502.00299): SnapKV's scores rank units of ten tokens, so that phrases stay
+# whole.
 . "$(dirname "$0")/lib.sh"
 
 prefill --for snapkv

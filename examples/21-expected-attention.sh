@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# 21-expected-attention.sh [DOCUMENT] - Expected Attention (arXiv:2510.00636): what queries like the prompt's would look at next.
+# 21-expected-attention.sh [DOCUMENT] - Expected Attention (arXiv:2510.00636): what queries like the prompt's would look
+# at next.
 . "$(dirname "$0")/lib.sh"
 
 prefill --for expected-attention

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# 22-tova-champion.sh [DOCUMENT] - TOVA's scores with a pyramid over the layers and ChampionKV's budgets within them.  TOVA scores all
-# heads of a layer alike, so champion has nothing to prefer there: the same sets as without it.
+# 22-tova-champion.sh [DOCUMENT] - TOVA's scores with a pyramid over the layers and ChampionKV's budgets within them.
+# TOVA scores all heads of a layer alike, so champion has nothing to prefer there: the same sets as without it.
 . "$(dirname "$0")/lib.sh"
 
 prefill --for tova

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# 26-controls.sh [DOCUMENT] - what any method must beat: its own scores shuffled, its own scores upside down, and random ones.
+# 26-controls.sh [DOCUMENT] - what any method must beat: its own scores shuffled, its own scores upside down, and random
+# ones.
 . "$(dirname "$0")/lib.sh"
 
 prefill --for snapkv

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# demo.sh [QUESTION] - the whole pipeline on a real model and a real document: one prefill, then SnapKV, ChampionKV's budgets
-# on SnapKV's scores, and LookaheadKV at several budgets each.
+# demo.sh [QUESTION] - the whole pipeline on a real model and a real document: one prefill, then SnapKV, ChampionKV's
+# budgets on SnapKV's scores, and LookaheadKV at several budgets each.
 #
-# LookaheadKV takes part where there is a module for the model: modules/NAME.lookahead.safetensors beside NAME.Q4_1.gguf, or
-# KV_MODULE. Every stage writes a file here, so that it can be timed alone; in daily use they are one pipe (see README.md).
+# LookaheadKV takes part where there is a module for the model: modules/NAME.lookahead.safetensors beside
+# NAME.Q4_1.gguf, or KV_MODULE. Every stage writes a file here, so that it can be timed alone; in daily use they are one
+# pipe (see README.md).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=${KV_BUILD:-$PWD/build}/bin:$PATH

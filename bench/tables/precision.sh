@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# precision.sh - does the fast arithmetic change results?  20 prompts in f32 and in each other precision: KL divergence of
-# the last token's predictions, and what both keep with SnapKV.
+# precision.sh - does the fast arithmetic change results?  20 prompts in f32 and in each other precision: KL divergence
+# of the last token's predictions, and what both keep with SnapKV.
 #
 #	BENCH_PROMPT_TOKENS    of each prompt (default 1,024)
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 # stages.sh - every stage alone, from files in the page cache.
 #
-# Prefill writes to /dev/null; the others are what examples/caching does: scores alone, budgets alone, the smaller cache.
+# Prefill writes to /dev/null; the others are what examples/caching does: scores alone, budgets alone, the smaller
+# cache.
 # Decoding begins where there is room for the answer in the model's context: a document of 8,192 tokens of a context of
 # 8,192 is cut for it.  "Without start" is what remains of the time when that of the smallest work is taken off: a
 # prefill of one token, an answer of 2.

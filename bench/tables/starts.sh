@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# starts.sh - starting each program with nothing to do: the version, and a prompt of one token, of which there is nothing
-# to score or to evict.
+# starts.sh - starting each program with nothing to do: the version, and a prompt of one token, of which there is
+# nothing to score or to evict.
 
 kv-prefill -p x -o "$work/one.kv"
 kv-score snapkv -o "$work/one_score.kv" "$work/one.kv"

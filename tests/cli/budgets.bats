@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-# kv-budget's methods in pipes and over files: what composes, what --verbose tells, files of importances, what is refused.
+# kv-budget's methods in pipes and over files: what composes, what --verbose tells, files of importances, what is
+# refused.
 load helpers
 
 setup_file() {

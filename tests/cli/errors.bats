@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-# What can go wrong is said in one line, with status 1 or 2, without an End record and without a file under its final name.
+# What can go wrong is said in one line, with status 1 or 2, without an End record and without a file under its final
+# name.
 load helpers
 
 setup() {

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-# What the tests of the programs share.  Programs are those of $KV_BUILD/bin, models are grown by tests/tools/make_model.
+# What the tests of the programs share.  Programs are those of $KV_BUILD/bin, models are grown by
+# tests/tools/make_model.
 bats_require_minimum_version 1.5.0
 set -o pipefail # so behind a pipe `grep -c`, which reads to the end: `grep -q` may leave its writer without a reader
 PATH=$KV_BUILD/bin:$KV_BUILD/tests/tools:$PATH

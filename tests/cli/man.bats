@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# The examples of the man pages are commands that work: each block is run as it stands, on a small model and a short report.
+# The examples of the man pages are commands that work: each block is run as it stands, on a small model and a short
+# report.
 load helpers
 
 setup_file() {

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-# Peak memory of filters over a stream much larger than one layer: 8 sequences of 4 layers, 2 MB of keys and values each.
+# Peak memory of filters over a stream much larger than one layer: 8 sequences of 4 layers, 2 MB of keys and values
+# each.
 load helpers
 
 setup() {

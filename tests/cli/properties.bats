@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# What holds for every method that the programs list: two prompts in one stream are two runs, one layer is enough, and no
-# head is emptied in silence.
+# What holds for every method that the programs list: two prompts in one stream are two runs, one layer is enough, and
+# no head is emptied in silence.
 load helpers
 
 # methods PROGRAM - names in the table that its help prints

@@ -18,7 +18,8 @@ has() {
 	grep -Fxq -- "$1" <<<"$output" || { echo "no line '$1' in:"; echo "$output"; return 1; }
 }
 
-# harmless - standard output has no control byte but tab and newline, no C1 character, and nothing that turns a line around
+# harmless - standard output has no control byte but tab and newline, no C1 character, and nothing that turns a line
+# around
 harmless() {
 	LC_ALL=C lacks -nP '[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]' <<<"$output"
 	iconv -f utf-8 -t utf-8 >/dev/null <<<"$output"
