@@ -39,7 +39,7 @@ TOOLS   := $(TOOL:tests/%.c=$B/tests/%)
 BENCHES := $(BENCH:%.c=$B/%)
 
 .PHONY: all cuda check check-includes check-unit check-shim check-cuda cuda-tests check-cli check-long
-.PHONY: bench demo install uninstall clean help
+.PHONY: bench card demo install uninstall clean help
 all: $(PROGS) cuda
 
 $B/obj/kernels/%.c.o $B/obj/lib/checksum.c.o: ALLFLAGS += $(KERNEL_CFLAGS)
@@ -93,6 +93,9 @@ check-long: all $(TOOLS) $(BENCHES) cuda-tests
 # ---- measurements: bench/run.sh says what of, and which variables it knows
 bench: all $(BENCHES)
 	@KV_BUILD=$(abspath $B) bench/run.sh
+# What bench/gpu.sh runs on a machine with a card, which need not have what it takes to build.
+card:
+	@KV_BUILD=$(abspath $B) bench/pack.sh
 
 # ---- the demo: installs what is missing, fetches a real small model, runs the pipeline on a real document
 demo:
@@ -125,6 +128,7 @@ help:
 	@echo 'make check-shim  what stands for a card there'
 	@echo 'make check-long  slow tests: the demo model and original vocabularies are fetched'
 	@echo 'make bench       measure every stage and pipeline (10 minutes); BENCH_QUICK=1: try it out (1 minute)'
+	@echo 'make card        build/card: what bench/gpu.sh tests and measures, to be taken to a machine with a card (needs nvcc)'
 	@echo 'make install     to $$DESTDIR$$prefix (/usr/local); make uninstall takes it away'
 	@echo 'make clean       remove build/'
 	@echo 'Variables: CC CFLAGS CPPFLAGS LDFLAGS KERNEL_CFLAGS prefix DESTDIR B (build folder) SAN'

@@ -4,7 +4,8 @@
  * of some rounds; entries are 0 where they do not matter.
  *
  *	prefill            all layers and the last token's logits
- *	prefill_lookahead  with a module's rows behind the prompt
+ *	prefill_lookahead  with a module's rows behind the prompt; rounds of both take turns
+ *	prefill_spread     the worst round of prefill less the best one
  *	scores_window      of a whole model: the last 32 queries over all keys before them (SnapKV)
  *	scores_behind      32 queries that stand behind the prompt (LookaheadKV, LAQ)
  *	scores_all         every query of the prompt (H2O)
@@ -360,22 +361,42 @@ time_stages(struct bench *b, size_t n, struct kv_err *e)
 
 /* ---- the rest */
 
+/* The plain one and the one with rows behind it. */
+struct prefills {
+	double best[2], worst[2];
+};
+
 static int
-time_prefill(struct bench *b, const char *what, size_t n, const struct kv_adapters *behind, struct kv_err *e)
+one_prefill(struct bench *b, size_t n, const struct kv_adapters *behind, double *seconds, struct kv_err *e)
 {
 	const struct kv_prefill_input in = { .tokens = b->prompt.v, .T = n, .lookahead = behind };
-	double best = DBL_MAX, begin;
+	const double begin = settled(b);
+	int rc = kv_prefill(b->engine, &in, NULL, NULL, b->logits, e);
+
+	*seconds = settled(b) - begin;
+	return rc;
+}
+
+/* The first round takes memory and weights, and does not count. */
+static int
+time_prefills(struct bench *b, size_t n, struct kv_err *e)
+{
+	struct prefills p = { .best = { DBL_MAX, DBL_MAX } };
+	double s;
 	int rc = KV_OK;
 
-	for (size_t i = 0; i < o.rounds && rc == KV_OK; i++) {
-		begin = settled(b);
-		rc = kv_prefill(b->engine, &in, NULL, NULL, b->logits, e);
-		begin = settled(b) - begin;
-		best = begin < best ? begin : best;
-	}
-	if (rc == KV_OK)
-		print(what, n, 0, best);
-	return rc;
+	for (size_t i = 0; i <= o.rounds; i++)
+		for (size_t k = 0; k < (b->adapters != NULL ? 2 : 1); k++) {
+			if ((rc = one_prefill(b, n, k > 0 ? b->adapters : NULL, &s, e)) < 0)
+				return rc;
+			p.best[k] = i > 0 && s < p.best[k] ? s : p.best[k];
+			p.worst[k] = i > 0 && s > p.worst[k] ? s : p.worst[k];
+		}
+	print("prefill", n, 0, p.best[0]);
+	print("prefill_spread", n, 0, p.worst[0] - p.best[0]);
+	if (b->adapters != NULL)
+		print("prefill_lookahead", n, 0, p.best[1]);
+	return KV_OK;
 }
 
 /* Behind `entries` entries of every head, whose contents do not matter; position n. */
@@ -416,9 +437,7 @@ one_size(struct bench *b, size_t n, struct kv_err *e)
 {
 	int rc;
 
-	if ((rc = time_prefill(b, "prefill", n, NULL, e)) < 0 ||
-	    (b->adapters != NULL && (rc = time_prefill(b, "prefill_lookahead", n, b->adapters, e)) < 0) ||
-	    (rc = time_stages(b, n, e)) < 0 || (rc = time_decode(b, n, 0, e)) < 0)
+	if ((rc = time_prefills(b, n, e)) < 0 || (rc = time_stages(b, n, e)) < 0 || (rc = time_decode(b, n, 0, e)) < 0)
 		return rc;
 	for (size_t i = 0; i < b->entries.n && rc == KV_OK; i++)
 		if ((size_t)b->entries.v[i] <= n)

@@ -3,8 +3,10 @@
 Prints TSV as bench/card_times.c does: what, tokens, entries, seconds, the best of some rounds after a warm-up.
 
 As in kvtools, logits are those of the last token alone, and so is the feed-forward part of the last layer; a cache of
-`entries` per head is what an eviction would leave."""
+`entries` per head is what an eviction would leave.  Eager, not compiled, with torch's own settings: one product for
+queries, keys and values, one for both halves of the feed-forward part, fused attention as torch chooses it."""
 import argparse
+import sys
 import time
 
 a = argparse.ArgumentParser()
@@ -24,7 +26,6 @@ import torch.nn.functional as F  # noqa: E402
 
 device, dtype = torch.device(o.device), getattr(torch, o.dtype)
 torch.manual_seed(0)
-torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 Hq, Hkv, D, d, ff = o.heads, o.kv_heads, o.head_dim, o.embedding, o.feed_forward
 
 
@@ -117,6 +118,7 @@ def decode(n, entries):
     show("decode", n, entries, best(answer, 1) / o.tokens)
 
 
+print(f"torch {torch.__version__}, eager, {o.dtype}", file=sys.stderr)
 with torch.inference_mode():
     for n in map(int, o.sizes.split(",")):
         ids = torch.randint(0, o.vocabulary, (n,), device=device)
