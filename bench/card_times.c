@@ -199,6 +199,14 @@ run_op(struct bench *b, enum what what, const struct arrays *a, const struct kv_
 		.T = a->T,
 		.n_recent = WINDOW,
 		.offset = offset };
+	const struct kvk_copy gather = { .x = a->k,
+		.x_type = KVK_F16,
+		.rows = a->rows,
+		.y = a->small,
+		.y_type = KVK_F16,
+		.H = 1,
+		.n = c->Hkv * (size_t)b->entries.v[b->at],
+		.D = c->D };
 	int rc;
 
 	for (size_t h = 0; h <= c->Hkv; h++)
@@ -210,8 +218,8 @@ run_op(struct bench *b, enum what what, const struct arrays *a, const struct kv_
 	case SELECT:
 		return op->select(dev, &select, a->index);
 	case GATHER: /* values as keys */
-		rc = op->gather(dev, a->k, c->D * 2, a->rows, offset[c->Hkv], a->small);
-		return rc != 0 ? rc : op->gather(dev, a->k, c->D * 2, a->rows, offset[c->Hkv], a->small);
+		rc = op->copy_rows(dev, &gather);
+		return rc != 0 ? rc : op->copy_rows(dev, &gather);
 	default:
 		return op->scores(dev, &scores, a->s);
 	}
@@ -244,7 +252,7 @@ time_ops(struct bench *b, const struct kv_layer_view *v, struct kv_err *e)
 	if (rc == KV_OK && (rc = time_op(b, SCORES_WINDOW, a, v, e)) == KV_OK &&
 	    (rc = time_op(b, RANK, a, v, e)) == KV_OK)
 		rc = time_op(b, SELECT, a, v, e);
-	if (rc == KV_OK && b->device.op->gather != NULL)
+	if (rc == KV_OK)
 		rc = time_op(b, GATHER, a, v, e);
 	arrays_free(b, a);
 	return rc;

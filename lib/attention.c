@@ -12,16 +12,14 @@ struct rows {
 	size_t W, B, n;
 	enum kvk_type type;
 	const struct kv_tensor *only; /* whose bytes are the rows as they stand; NULL: they are packed */
-	size_t bytes;
-	void *packed, *packed_there; /* on the host, or the device where a tensor lies there */
+	void *packed;                 /* device */
 	int32_t *pos; /* [n] */
 };
 
 static void
 rows_fini(const struct kv_device *d, struct rows *r)
 {
-	kv_device_free(d, r->packed_there);
-	free(r->packed);
+	kv_device_free(d, r->packed);
 	free(r->pos);
 }
 
@@ -70,55 +68,31 @@ find_tensors(struct rows *r, const struct kv_layer *l, const char *who, const st
 	return KV_OK;
 }
 
-/* Does part of the rows lie on the device? */
-static bool
-are_there(const struct rows *r)
-{
-	return (r->W > 0 && r->q->device != NULL) || (r->B > 0 && r->q_behind->device != NULL);
-}
-
-static int
-pack_there(struct rows *r, const struct kv_device *d, struct kv_err *e)
-{
-	int rc = KV_OK;
-
-	if ((r->packed_there = kv_device_alloc(d, r->bytes, 1, e)) == NULL)
-		return KV_EMEM;
-	if (r->W > 0)
-		rc = kv_rows_copy_there(d, r->q, r->q->shape[1] - r->W, r->W, r->packed_there, 0, r->n, e);
-	if (rc == KV_OK && r->B > 0)
-		rc = kv_rows_copy_there(d, r->q_behind, 0, r->B, r->packed_there, r->W, r->n, e);
-	return rc;
-}
-
 static int
 pack(struct rows *r, const struct kv_layer *l, struct kv_err *e)
 {
 	const struct kv_tensor *only = r->B == 0 ? r->q : r->W == 0 ? r->q_behind : NULL;
+	const struct kv_device *d = l->device;
+	int rc = KV_OK;
 
-	r->bytes = l->cfg->Hq * r->n * l->cfg->D * kvk_types[r->type].bytes;
 	if (only != NULL && only->shape[1] == r->n) {
 		r->only = only;
 		return KV_OK;
 	}
-	if (are_there(r))
-		return pack_there(r, l->device, e);
-	if ((r->packed = kv_alloc(r->bytes, 1, e)) == NULL)
+	if ((r->packed = kv_device_alloc(d, l->cfg->Hq * r->n * l->cfg->D, kvk_types[r->type].bytes, e)) == NULL)
 		return KV_EMEM;
 	if (r->W > 0)
-		kv_rows_copy(r->q, r->q->shape[1] - r->W, r->W, r->packed, 0, r->n);
-	if (r->B > 0)
-		kv_rows_copy(r->q_behind, 0, r->B, r->packed, r->W, r->n);
-	return KV_OK;
+		rc = kv_rows_copy(d, r->q, r->q->shape[1] - r->W, r->W, r->packed, 0, r->n, e);
+	if (rc == KV_OK && r->B > 0)
+		rc = kv_rows_copy(d, r->q_behind, 0, r->B, r->packed, r->W, r->n, e);
+	return rc;
 }
 
 /* The rows as the device sees them. */
 static const void *
 view_rows(const struct kv_device *d, const struct rows *r, struct kv_err *e)
 {
-	if (r->packed_there != NULL)
-		return r->packed_there;
-	return r->only != NULL ? kv_device_view_tensor(d, r->only, e) : kv_device_view(d, r->packed, r->bytes, e);
+	return r->only != NULL ? kv_device_view_tensor(d, r->only, e) : r->packed;
 }
 
 static void
@@ -126,8 +100,6 @@ unview_rows(const struct kv_device *d, const struct rows *r, const void *view)
 {
 	if (r->only != NULL)
 		kv_device_unview_tensor(d, r->only, view);
-	else if (view != r->packed_there)
-		kv_device_unview(d, view);
 }
 
 static int

@@ -34,6 +34,7 @@ static const struct {
 	{ "precision", true, offsetof(struct kvk_backend, precision), false },
 	{ "get_as", true, offsetof(struct kvk_backend, get_as), false },
 	{ "wait", true, offsetof(struct kvk_backend, wait), false },
+	{ "copy_rows", true, offsetof(struct kvk_backend, copy_rows), false },
 	{ "room", true, offsetof(struct kvk_backend, room), false },
 	{ "weight_open", false, offsetof(struct kvk_backend, weight_open), false },
 	{ "weight_close", false, offsetof(struct kvk_backend, weight_close), false },
@@ -49,6 +50,7 @@ static const struct {
 	{ "forms", false, offsetof(struct kvk_backend, forms), false },
 	{ "pool", false, offsetof(struct kvk_backend, pool), false },
 	{ "select", false, offsetof(struct kvk_backend, select), false },
+	{ "finite", false, offsetof(struct kvk_backend, finite), false },
 	{ "host_alloc", false, offsetof(struct kvk_backend, host_alloc), false },
 	{ "host_free", false, offsetof(struct kvk_backend, host_free), false },
 	{ "fetch", false, offsetof(struct kvk_backend, fetch), false },
@@ -58,8 +60,6 @@ static const struct {
 	{ "lend", false, offsetof(struct kvk_backend, lend), false },
 	{ "borrow", false, offsetof(struct kvk_backend, borrow), false },
 	{ "unborrow", false, offsetof(struct kvk_backend, unborrow), false },
-	{ "convert", false, offsetof(struct kvk_backend, convert), false },
-	{ "gather", false, offsetof(struct kvk_backend, gather), false },
 	{ "product", false, offsetof(struct kvk_backend, product), true },
 	{ "linear_rows", false, offsetof(struct kvk_backend, linear_rows), true },
 	{ "linear_back", false, offsetof(struct kvk_backend, linear_back), true },
@@ -190,7 +190,7 @@ find_card(const struct kvk_backend *t, const char *card, int *ordinal, struct kv
 	char name[256] = "";
 	int rc = kv_device_check_table(t, e), status;
 
-	if (rc < 0 || (rc = check_ops(t, NULL, "card use lend borrow unborrow convert gather", e)) < 0)
+	if (rc < 0 || (rc = check_ops(t, NULL, "card use lend borrow unborrow", e)) < 0)
 		return rc;
 	for (*ordinal = 0; *ordinal < CARDS_MAX; ++*ordinal) {
 		if ((status = t->card(*ordinal, name, sizeof name)) == 0 && strcmp(name, card) == 0)
@@ -372,47 +372,40 @@ kv_device_check(const struct kv_device *d, int status, const char *what, struct 
 	return kv_fail(e, KV_EDEV, "%s: %s: %s", d->op->name, what, d->op->error(d->dev));
 }
 
-/* What get_rows and copy_rows do to a piece of the rows: to [m] elements. */
-typedef int copy_fn(const struct kv_device *d, void *to, enum kvk_type type, const float *src, size_t m);
-
-static int
-copy_out(const struct kv_device *d, void *to, enum kvk_type type, const float *src, size_t m)
-{
-	return d->op->get_as(d->dev, to, type, src, KVK_F32, m);
-}
-
-static int
-copy_there(const struct kv_device *d, void *to, enum kvk_type type, const float *src, size_t m)
-{
-	return d->op->convert(d->dev, to, type, src, KVK_F32, m);
-}
-
-static int
-copy_rows(const struct kv_device *d, copy_fn *copy, void *to, enum kvk_type type, const float *src, size_t H,
-    size_t stride, size_t n, size_t D)
-{
-	size_t pieces = n == stride ? 1 : H, m = n == stride ? H * n : n; /* rows of a piece */
-	int status = 0;
-
-	for (size_t i = 0; n > 0 && i < pieces && status == 0; i++)
-		status = copy(d, (char *)to + i * m * D * kvk_types[type].bytes, type, src + i * stride * D, m * D);
-	return status;
-}
-
 int
 kv_device_copy_rows(const struct kv_device *d, void *y, enum kvk_type type, const float *src, size_t H, size_t stride,
     size_t n, size_t D, struct kv_err *e)
 {
-	return kv_device_check(d, copy_rows(d, copy_there, y, type, src, H, stride, n, D), "convert", e);
+	const struct kvk_copy job = { .x = src,
+		.x_type = KVK_F32,
+		.x_stride = stride,
+		.y = y,
+		.y_type = type,
+		.y_stride = n,
+		.H = H,
+		.n = n,
+		.D = D };
+
+	return kv_device_check(d, d->op->copy_rows(d->dev, &job), "copy_rows", e);
 }
 
 int
 kv_device_get_rows(const struct kv_device *d, void *host, enum kvk_type type, const float *src, size_t H, size_t stride,
     size_t n, size_t D, struct kv_err *e)
 {
-	int status = copy_rows(d, copy_out, host, type, src, H, stride, n, D);
+	const size_t bytes = kvk_types[type].bytes;
+	void *y;
+	int rc;
 
-	return kv_device_check(d, status, "copy to the host", e);
+	if (n == stride || H < 2 || n * D == 0)
+		return kv_device_check(
+		    d, d->op->get_as(d->dev, host, type, src, KVK_F32, H * n * D), "copy to the host", e);
+	if ((y = kv_device_alloc(d, H * n * D, bytes, e)) == NULL)
+		return KV_EMEM;
+	if ((rc = kv_device_copy_rows(d, y, type, src, H, stride, n, D, e)) == KV_OK)
+		rc = kv_device_get(d, host, y, H * n * D * bytes, "copy to the host", e);
+	kv_device_free(d, y);
+	return rc;
 }
 
 void *

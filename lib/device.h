@@ -61,15 +61,15 @@ int kv_device_use(const struct kv_device *d, struct kv_err *e);
 /* Turn a backend's status into ours: KV_OK for 0, else KV_EDEV with "cpu: WHAT: reason". */
 int kv_device_check(const struct kv_device *d, int status, const char *what, struct kv_err *e);
 
-/* The first n of the `stride` rows of each head to the host: host [H][n][D] of `type` from src [H][stride][D] f32, n <=
- * stride (src may point at a later row of its array).  The device waits once when a head's rows are all wanted, else
- * once per head. */
-int kv_device_get_rows(const struct kv_device *d, void *host, enum kvk_type type, const float *src, size_t H,
-    size_t stride, size_t n, size_t D, struct kv_err *e);
-
-/* The same to memory of the device, which has a card's name: y [H][n][D] of `type`.  Does not wait. */
+/* The first n of the `stride` rows of each head, device memory on both sides: y [H][n][D] of `type` from src
+ * [H][stride][D] f32, n <= stride (src may point at a later row of its array). */
 int kv_device_copy_rows(const struct kv_device *d, void *y, enum kvk_type type, const float *src, size_t H, size_t stride,
     size_t n, size_t D, struct kv_err *e);
+
+/* The same to the host, which waits once; where not all rows of a head are wanted, there is room for them on the device
+ * meanwhile. */
+int kv_device_get_rows(const struct kv_device *d, void *host, enum kvk_type type, const float *src, size_t H,
+    size_t stride, size_t n, size_t D, struct kv_err *e);
 
 /* All below are for an open device.
  * Device memory, or NULL with KV_EMEM recorded; released by kv_device_free (NULL is fine). */

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/buf.h"
-
 /* The tensors whose shape and origin are known.  Shape: one letter per axis, * for any size. */
 static const struct {
 	const char *name, *what, *axes, *shape, *brings;
@@ -123,37 +121,57 @@ kv_layers_parse(struct kv_layers *r, const char *text, struct kv_err *e)
 	return KV_OK;
 }
 
-void
-kv_rows_copy(const struct kv_tensor *x, size_t from, size_t n, void *y, size_t at, size_t room)
+int
+kv_rows_copy(const struct kv_device *d, const struct kv_tensor *x, size_t from, size_t n, void *y, size_t at,
+    size_t room, struct kv_err *e)
 {
-	const size_t row = x->shape[2] * kvk_types[x->type].bytes;
+	const size_t H = x->shape[0], N = x->shape[1], D = x->shape[2], row = D * kvk_types[x->type].bytes;
+	struct kvk_copy job = {
+		.x_type = x->type, .x_stride = N, .y_type = x->type, .y_stride = room, .H = H, .n = n, .D = D
+	};
+	char *to = (char *)y + at * row;
+	int status = 0;
 
-	for (size_t h = 0; n > 0 && h < x->shape[0]; h++)
-		memcpy(
-		    (char *)y + (h * room + at) * row, (const char *)x->data + (h * x->shape[1] + from) * row, n * row);
+	if (x->device != NULL) {
+		job.x = (const char *)x->device + from * row;
+		job.y = to;
+		return kv_device_check(d, d->op->copy_rows(d->dev, &job), x->name, e);
+	}
+	for (size_t h = 0; h < H && status == 0; h++)
+		status = d->op->put(
+		    d->dev, to + h * room * row, (const char *)x->data + (h * N + from) * row, n * row);
+	return kv_device_check(d, status, x->name, e);
+}
+
+/* From the device, by way of memory there. */
+static int
+pick_there(
+    const struct kv_device *d, const struct kv_tensor *x, const size_t *rows, size_t n, void *y, struct kv_err *e)
+{
+	const size_t D = x->shape[2], bytes = D * kvk_types[x->type].bytes;
+	void *picked = kv_device_alloc(d, n, bytes, e);
+	const struct kvk_copy job = {
+		.x = x->device, .x_type = x->type, .rows = rows, .y = picked, .y_type = x->type, .H = 1, .n = n, .D = D
+	};
+	int rc;
+
+	if (picked == NULL)
+		return KV_EMEM;
+	if ((rc = kv_device_check(d, d->op->copy_rows(d->dev, &job), x->name, e)) == KV_OK)
+		rc = kv_device_get(d, y, picked, n * bytes, x->name, e);
+	kv_device_free(d, picked);
+	return rc;
 }
 
 int
-kv_rows_copy_there(const struct kv_device *d, const struct kv_tensor *x, size_t from, size_t n, void *y, size_t at,
-    size_t room, struct kv_err *e)
+kv_rows_pick(
+    const struct kv_device *d, const struct kv_tensor *x, const size_t *rows, size_t n, void *y, struct kv_err *e)
 {
-	const size_t H = x->shape[0], each = n == room ? H : 1; /* heads of one call */
 	const size_t bytes = x->shape[2] * kvk_types[x->type].bytes;
-	size_t *rows = kv_alloc(H * n, sizeof *rows, e);
-	const void *view = NULL;
-	int rc = KV_EMEM;
 
-	if (rows == NULL || (view = kv_device_view_tensor(d, x, e)) == NULL)
-		goto done;
-	for (size_t i = 0; i < H * n; i++)
-		rows[i] = i / n * x->shape[1] + from + i % n;
-	rc = KV_OK;
-	for (size_t h = 0; h < H && rc == KV_OK; h += each)
-		rc = kv_device_check(d,
-		    d->op->gather(d->dev, view, bytes, rows + h * n, each * n, (char *)y + (h * room + at) * bytes),
-		    "gather", e);
-done:
-	kv_device_unview_tensor(d, x, view);
-	free(rows);
-	return rc;
+	if (x->device != NULL && n > 0)
+		return pick_there(d, x, rows, n, y, e);
+	for (size_t i = 0; i < n; i++)
+		memcpy((char *)y + i * bytes, (const char *)x->data + rows[i] * bytes, bytes);
+	return KV_OK;
 }

@@ -35,11 +35,14 @@ struct kv_layers {
 /* "4-7", "4-" (to the end), "-7", "4".  Fails: KV_EARG. */
 int kv_layers_parse(struct kv_layers *r, const char *text, struct kv_err *e);
 
-/* Rows x[from .. from + n - 1] of every head of a tensor [H][rows][dim], one head's behind another's, at y + at of
- * [H][room][dim]; bytes as they are. */
-void kv_rows_copy(const struct kv_tensor *x, size_t from, size_t n, void *y, size_t at, size_t room);
-/* The same on a device that has a card's name: x wherever it lies, y there.  Fails: KV_EMEM, KV_EDEV. */
-int kv_rows_copy_there(const struct kv_device *d, const struct kv_tensor *x, size_t from, size_t n, void *y, size_t at,
+/* Rows x[from .. from + n - 1] of every head of a tensor [H][rows][dim], wherever it lies, to y + at of [H][room][dim]
+ * on the device; values as they are.  Fails: KV_EDEV. */
+int kv_rows_copy(const struct kv_device *d, const struct kv_tensor *x, size_t from, size_t n, void *y, size_t at,
     size_t room, struct kv_err *e);
+/* Row i of y [n][dim] on the host is row rows[i] of all rows of a tensor [H][rows][dim], wherever it lies.  The device
+ * is asked only for what lies there: it need not be open otherwise, and no card is sent what the host can pick.
+ * Fails: KV_EMEM, KV_EDEV. */
+int kv_rows_pick(
+    const struct kv_device *d, const struct kv_tensor *x, const size_t *rows, size_t n, void *y, struct kv_err *e);
 
 #endif

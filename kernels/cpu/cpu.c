@@ -241,40 +241,16 @@ copy(struct kvk_dev *dev, void *dst, const void *src, size_t bytes)
 	return 0;
 }
 
-struct conversion {
-	uint8_t *host;
-	enum kvk_type host_type;
-	const uint8_t *src;
-	enum kvk_type type;
-};
-
-/* By way of floats where both sides are narrow. */
-static void
-convert(void *ctx, size_t from, size_t to, size_t worker)
-{
-	const struct conversion *c = ctx;
-	const size_t in = kvk_types[c->type].bytes, out = kvk_types[c->host_type].bytes;
-	float x[1024];
-
-	(void)worker;
-	for (size_t m; from < to; from += m) {
-		m = to - from < 1024 ? to - from : 1024;
-		cpu_expand[c->type](c->src + from * in, x, m);
-		cpu_pack[c->host_type](x, c->host + from * out, m);
-	}
-}
-
 static int
 get_as(struct kvk_dev *dev, void *host, enum kvk_type host_type, const void *src, enum kvk_type type, size_t n)
 {
-	struct conversion c = { host, host_type, src, type };
+	const struct kvk_copy job = {
+		.x = src, .x_type = type, .y = host, .y_type = host_type, .H = 1, .n = n, .D = 1
+	};
 
 	if (!cpu_is_float(type) || !cpu_is_float(host_type))
 		return cpu_fail(dev, CPU_ETYPE, "get_as: types are f32, f16 and bf16");
-	if (type == host_type)
-		return copy(dev, host, src, n * kvk_types[type].bytes);
-	cpu_run(dev, n, 32768, convert, &c);
-	return 0;
+	return cpu_copy_rows(dev, &job);
 }
 
 static int
@@ -309,6 +285,7 @@ const struct kvk_backend kvk_cpu = {
 	.get = copy,
 	.get_as = get_as,
 	.wait = dev_wait,
+	.copy_rows = cpu_copy_rows,
 	.room = dev_room,
 	.weight_open = cpu_weight_open,
 	.weight_close = cpu_weight_close,
@@ -324,6 +301,7 @@ const struct kvk_backend kvk_cpu = {
 	.forms = cpu_forms,
 	.pool = cpu_pool,
 	.select = cpu_select,
+	.finite = cpu_finite,
 	.product = cpu_dense_product,
 	.linear_rows = cpu_linear_rows,
 	.linear_back = cpu_linear_back,

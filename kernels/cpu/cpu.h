@@ -120,6 +120,8 @@ void cpu_product_f64(
 int cpu_sgemm_nt(struct kvk_dev *dev, size_t M, size_t N, size_t K, const float *A, const float *B, float *C);
 
 /* The operations, one file each. */
+int cpu_copy_rows(struct kvk_dev *dev, const struct kvk_copy *job);
+int cpu_finite(struct kvk_dev *dev, const void *x, enum kvk_type type, size_t n, size_t *first);
 int cpu_weight_open(struct kvk_dev *dev, struct kvk_weight **w, const void *host, enum kvk_type type, size_t rows,
     size_t cols, enum kvk_use use);
 void cpu_weight_close(struct kvk_dev *dev, struct kvk_weight *w);

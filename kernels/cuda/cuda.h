@@ -195,6 +195,8 @@ int cuda_row_moments(struct kvk_dev *dev, const float *x, size_t H, size_t n, si
 int cuda_forms(struct kvk_dev *dev, const struct kvk_forms *job, double *z);
 int cuda_pool(struct kvk_dev *dev, const float *x, size_t H, size_t n, enum kvk_pool kind, size_t width, float *y);
 int cuda_select(struct kvk_dev *dev, const struct kvk_select *job, int32_t *index);
+int cuda_copy_rows(struct kvk_dev *dev, const struct kvk_copy *job);
+int cuda_finite(struct kvk_dev *dev, const void *x, enum kvk_type type, size_t n, size_t *first);
 void *cuda_host_alloc(struct kvk_dev *dev, size_t bytes);
 void cuda_host_free(struct kvk_dev *dev, void *p);
 int cuda_fetch(struct kvk_dev *dev, void *host, const void *src, size_t bytes);
@@ -205,7 +207,6 @@ int cuda_use(struct kvk_dev *dev);
 int cuda_lend(struct kvk_dev *dev, const void *p, struct kvk_handle *handle);
 const void *cuda_borrow(struct kvk_dev *dev, const struct kvk_handle *handle);
 void cuda_unborrow(struct kvk_dev *dev, const void *p);
-int cuda_gather(struct kvk_dev *dev, const void *x, size_t bytes, const size_t *rows, size_t n, void *y);
 int cuda_product(struct kvk_dev *dev, const struct kvk_product *job);
 int cuda_linear_rows(struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, const float *bias,
     int add, float *y);

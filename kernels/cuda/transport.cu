@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * Memory that passes from process to process without leaving the card, and what is done to it on the way. */
+ * Memory that passes from process to process without leaving the card, and memory on its way to the host. */
 #include "kernels/cuda/cuda.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#define THREADS 256
 
 static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(struct kvk_handle), "a handle is the library's");
 
@@ -129,47 +127,4 @@ cuda_unborrow(struct kvk_dev *dev, const void *p)
 	cudaStreamSynchronize(dev->stream);
 	if (cudaIpcCloseMemHandle((void *)(uintptr_t)p) != cudaSuccess)
 		cudaGetLastError(); /* its process is gone, and the memory with it */
-}
-
-/* ---- what is kept of it */
-
-/* A row is `units` words of type T. */
-template <typename T>
-KV_KERNEL(THREADS) gather(T *y, const T *x, const size_t *rows, size_t n, size_t units)
-{
-	const size_t step = (size_t)gridDim.x * THREADS;
-
-	for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < n * units; i += step)
-		y[i] = x[rows[i / units] * units + i % units];
-}
-
-template <typename T>
-static cudaError_t
-launch(struct kvk_dev *dev, void *y, const void *x, const size_t *rows, size_t n, size_t bytes)
-{
-	const size_t units = bytes / sizeof(T), blocks = (n * units + THREADS - 1) / THREADS;
-
-	return KV_LAUNCH((gather<T>), (unsigned)(blocks < 65536 ? blocks : 65536), THREADS, 0, dev->stream, (T *)y,
-	    (const T *)x, rows, n, units);
-}
-
-int
-cuda_gather(struct kvk_dev *dev, const void *x, size_t bytes, const size_t *rows, size_t n, void *y)
-{
-	const size_t aligned = (size_t)(uintptr_t)x | (size_t)(uintptr_t)y | bytes;
-	size_t *on_card;
-	int rc;
-
-	if (n == 0 || bytes == 0)
-		return 0;
-	if ((on_card = (size_t *)cuda_scratch(dev, n * sizeof *rows)) == NULL)
-		return CUDA_EMEM;
-	if ((rc = cuda_upload(dev, on_card, rows, n * sizeof *rows)) != 0)
-		return rc;
-	return cuda_check(dev,
-	    aligned % 16 == 0  ? launch<uint4>(dev, y, x, on_card, n, bytes)
-	    : aligned % 4 == 0 ? launch<uint32_t>(dev, y, x, on_card, n, bytes)
-	    : aligned % 2 == 0 ? launch<uint16_t>(dev, y, x, on_card, n, bytes)
-	                       : launch<uint8_t>(dev, y, x, on_card, n, bytes),
-	    "gather");
 }

@@ -158,29 +158,11 @@ kept_rows(const struct plan *p, size_t G, struct kv_err *e)
 	return rows;
 }
 
-/* Rows of a tensor that lies on the device, `bytes` each, to the host. */
-static int
-gather_there(const struct kv_device *d, const struct kv_tensor *from, size_t bytes, const size_t *rows, size_t n, void *to,
-    struct kv_err *e)
-{
-	void *y = kv_device_alloc(d, n, bytes, e);
-	int rc;
-
-	if (y == NULL)
-		return KV_EMEM;
-	rc = kv_device_check(d, d->op->gather(d->dev, from->device, bytes, rows, n, y), "gather", e);
-	if (rc == KV_OK)
-		rc = kv_device_get(d, to, y, n * bytes, from->name, e);
-	kv_device_free(d, y);
-	return rc;
-}
-
 /* One of k and v, compacted. */
 static int
 compact(const struct plan *p, const struct kv_tensor *from, struct kv_tensor *to, struct kv_err *e)
 {
 	const size_t n = p->kept[p->s.H], shape[] = { n, from->shape[2] };
-	const size_t bytes = from->shape[2] * kvk_types[from->type].bytes;
 	size_t *rows;
 	int rc = kv_tensor_new(to, from->name, from->layer, from->type, "entry dim", shape, e);
 
@@ -189,11 +171,7 @@ compact(const struct plan *p, const struct kv_tensor *from, struct kv_tensor *to
 	to->attrs = json_deep_copy(from->attrs);
 	if ((rows = kept_rows(p, p->s.H / from->shape[0], e)) == NULL)
 		return KV_EMEM;
-	if (from->device != NULL && n > 0)
-		rc = gather_there(p->l->device, from, bytes, rows, n, to->owned, e);
-	else
-		for (size_t i = 0; i < n; i++)
-			memcpy((char *)to->owned + i * bytes, (const char *)from->data + rows[i] * bytes, bytes);
+	rc = kv_rows_pick(p->l->device, from, rows, n, to->owned, e);
 	free(rows);
 	return rc;
 }

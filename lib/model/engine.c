@@ -8,7 +8,7 @@
 #include "lib/buf.h"
 #include "lib/tensor.h"
 
-#define OPS         "weight_open weight_close rows linear rms_norm silu_mul heads attention"
+#define OPS         "weight_open weight_close rows linear rms_norm silu_mul heads attention finite"
 #define LINE_FLOATS 16 /* vectors start on 64-byte lines of the device block */
 
 static bool
@@ -240,8 +240,7 @@ kv_engine_new(struct kv_engine **out, const struct kv_model *m, struct kv_device
 	x->vector = kv_alloc(c->L * KV_N_ROLES, sizeof *x->vector, e);
 	x->k_at = kv_alloc(c->Hq, sizeof *x->k_at, e);
 	x->q_at = kv_alloc(c->Hq, sizeof *x->q_at, e);
-	x->host_rows = kv_alloc(c->d, KVK_ROW_TILE * sizeof *x->host_rows, e);
-	rc = x->vector == NULL || x->k_at == NULL || x->q_at == NULL || x->host_rows == NULL ? KV_EMEM : KV_OK;
+	rc = x->vector == NULL || x->k_at == NULL || x->q_at == NULL ? KV_EMEM : KV_OK;
 	if (rc == KV_OK)
 		rc = put_rope(x, e);
 	if (rc == KV_OK)
@@ -271,7 +270,6 @@ kv_engine_free(struct kv_engine *x)
 		x->d->op->weight_close(x->d->dev, x->embed);
 	kv_device_free(x->d, x->vectors);
 	kv_device_free(x->d, (void *)x->rope.inv_freq);
-	free(x->host_rows);
 	free(x->q_at);
 	free(x->k_at);
 	free(x->vector);

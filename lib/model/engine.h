@@ -44,7 +44,6 @@ struct kv_engine {
 		size_t floats;
 	} work[KV_N_WORK];
 	size_t *k_at, *q_at; /* host [Hq] row numbers for one kernel call */
-	float *host_rows;    /* host [KVK_ROW_TILE][d] */
 };
 
 /* At least a * b floats of working memory, contents undefined; NULL with the fault recorded. */

@@ -242,18 +242,13 @@ not_finite(long layer, size_t position, struct kv_err *e)
 int
 kv_rows_finite(struct kv_engine *x, const struct kv_rows *rows, size_t from, long layer, struct kv_err *e)
 {
-	size_t d = x->m->cfg.d, n, bad;
+	const size_t d = x->m->cfg.d, n = (rows->n - from) * d;
+	size_t bad;
 	int rc;
 
-	for (size_t i = from; i < rows->n; i += n) {
-		n = least(rows->n - i, KVK_ROW_TILE);
-		rc = x->d->op->get(x->d->dev, x->host_rows, rows->x + i * d, n * d * sizeof(float));
-		if ((rc = kv_device_check(x->d, rc, "activations", e)) < 0)
-			return rc;
-		if ((bad = first_bad(x->host_rows, n * d)) < n * d)
-			return not_finite(layer, rows->pos + i + bad / d, e);
-	}
-	return KV_OK;
+	rc = kv_device_check(
+	    x->d, x->d->op->finite(x->d->dev, rows->x + from * d, KVK_F32, n, &bad), "activations", e);
+	return rc == KV_OK && bad < n ? not_finite(layer, rows->pos + from + bad / d, e) : rc;
 }
 
 int

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Memory that passes from process to process, and what is done to it on the way: gather and convert, exactly. */
+ * Memory that passes from process to process. */
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -93,6 +93,7 @@ static void
 memory_of_another_process(void **state)
 {
 	const size_t last = BYTES / 16 - 1;
+	struct kvk_copy last_row = { .x_type = KVK_U8, .rows = &last, .y_type = KVK_U8, .H = 1, .n = 1, .D = 16 };
 	struct lender l;
 	struct pair p;
 	const void *there;
@@ -113,7 +114,9 @@ memory_of_another_process(void **state)
 		free(host);
 		/* a kernel that is under way when it is closed */
 		y = pair_put(&p, NULL, sizeof row);
-		pair_ok(&p, p.op->gather(p.dev, there, sizeof row, &last, 1, y));
+		last_row.x = there;
+		last_row.y = y;
+		pair_ok(&p, p.op->copy_rows(p.dev, &last_row));
 		p.op->unborrow(p.dev, there);
 		pair_ok(&p, p.op->get(p.dev, row, y, sizeof row));
 		for (size_t i = 0; i < sizeof row; i++)
@@ -144,94 +147,12 @@ names_of_cards(void **state)
 	pair_close(&p);
 }
 
-/* ---- on the way */
-
-static void
-gather_case(struct pair *p, size_t bytes, size_t n, size_t shift)
-{
-	const size_t N = 300;
-	unsigned char *x = test_alloc(N, bytes), *want = test_alloc(n + 1, bytes), *got;
-	size_t *rows = test_alloc(n + 1, sizeof *rows);
-	char *dx;
-	void *dy = pair_put(p, NULL, n * bytes);
-
-	for (size_t i = 0; i < N * bytes; i++)
-		x[i] = byte(i * 7);
-	for (size_t i = 0; i < n; i++) {
-		rows[i] = (i * 113 + 5) % (N - 1);
-		memcpy(want + i * bytes, x + rows[i] * bytes, bytes);
-	}
-	dx = pair_put(p, NULL, N * bytes + 16);
-	pair_ok(p, p->op->put(p->dev, dx + shift, x, N * bytes));
-	pair_ok(p, p->op->gather(p->dev, dx + shift, bytes, rows, n, dy));
-	got = pair_get(p, dy, n * bytes);
-	assert_memory_equal(got, want, n * bytes);
-	pair_free(p, dx);
-	pair_free(p, dy);
-	free(got);
-	free(rows);
-	free(want);
-	free(x);
-}
-
-static void
-gathers(void **state)
-{
-	static const size_t bytes[] = { 1, 2, 6, 16, 20, 128, 160, 256, 512 }, n[] = { 0, 1, 33, 257 };
-	struct pair p;
-
-	(void)state;
-	pair_open(&p, KVK_PRECISION_F32);
-	for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
-		for (size_t k = 0; k < sizeof n / sizeof *n; k++)
-			gather_case(&p, bytes[i], n[k], 0);
-	gather_case(&p, 128, 40, 2);
-	gather_case(&p, 128, 40, 4);
-	gather_case(&p, 128, 40, 1);
-	pair_close(&p);
-}
-
-static void
-conversions(void **state)
-{
-	static const enum kvk_type types[] = { KVK_F32, KVK_F16, KVK_BF16 };
-	static const size_t n[] = { 0, 1, 255, 1000 };
-	struct pair p;
-
-	(void)state;
-	pair_open(&p, KVK_PRECISION_F32);
-	for (size_t k = 0; k < sizeof n / sizeof *n; k++)
-		for (size_t a = 0; a < 3; a++)
-			for (size_t b = 0; b < 3; b++) {
-				const size_t in = n[k] * kvk_types[types[a]].bytes, out = n[k] * kvk_types[types[b]].bytes;
-				float *f = test_floats(n[k], 1, k);
-				void *x = test_alloc(in, 1), *want = test_alloc(out, 1), *got;
-				void *dx, *dy = pair_put(&p, NULL, out);
-
-				assert_int_equal(kvk_cpu.get_as(p.cpu, x, types[a], f, KVK_F32, n[k]), 0);
-				assert_int_equal(kvk_cpu.get_as(p.cpu, want, types[b], x, types[a], n[k]), 0);
-				dx = pair_put(&p, x, in);
-				pair_ok(&p, p.op->convert(p.dev, dy, types[b], dx, types[a], n[k]));
-				got = pair_get(&p, dy, out);
-				assert_memory_equal(got, want, out);
-				pair_free(&p, dx);
-				pair_free(&p, dy);
-				free(f);
-				free(x);
-				free(want);
-				free(got);
-			}
-	pair_close(&p);
-}
-
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(memory_of_another_process), /* first: it forks, before anything has opened the card */
 		cmocka_unit_test(names_of_cards),
-		cmocka_unit_test(gathers),
-		cmocka_unit_test(conversions),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

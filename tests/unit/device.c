@@ -137,7 +137,8 @@ every_operation(void **state)
 {
 	static const char *const ops =
 	    "weight_open weight_close rows linear rms_norm silu_mul heads attention scores reduce_heads row_moments forms "
-	    "pool select host_alloc host_free fetch arrive card use lend borrow unborrow convert gather product linear_rows linear_back rms_norm_back silu_mul_back heads_back behind behind_back";
+	    "pool select finite host_alloc host_free fetch arrive card use lend borrow unborrow product linear_rows "
+	    "linear_back rms_norm_back silu_mul_back heads_back behind behind_back";
 	const size_t first = offsetof(struct kvk_backend, describe);
 
 	(void)state;

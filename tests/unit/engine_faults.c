@@ -80,6 +80,18 @@ get_as(struct kvk_dev *dev, void *dst, enum kvk_type to, const void *src, enum k
 }
 
 static int
+copy_rows(struct kvk_dev *dev, const struct kvk_copy *job)
+{
+	return fails() ? 1 : kvk_cpu.copy_rows(dev, job);
+}
+
+static int
+finite(struct kvk_dev *dev, const void *x, enum kvk_type type, size_t n, size_t *first)
+{
+	return fails() ? 1 : kvk_cpu.finite(dev, x, type, n, first);
+}
+
+static int
 weight_open(struct kvk_dev *dev, struct kvk_weight **w, const void *p, enum kvk_type type, size_t rows, size_t cols,
     enum kvk_use use)
 {
@@ -202,6 +214,7 @@ each_fails(bool of_device)
 	int rc;
 
 	t.alloc = alloc, t.put = put, t.get = get, t.get_as = get_as, t.weight_open = weight_open, t.rows = rows;
+	t.copy_rows = copy_rows, t.finite = finite;
 	t.linear = linear, t.rms_norm = rms_norm, t.silu_mul = silu_mul, t.heads = heads, t.attention = attention;
 	assert_int_equal(kvk_cpu.open(&d.dev, 0, 1, KVK_PRECISION_F32, why, sizeof why), 0);
 	assert_int_equal(tiny_model(&m, &spec, &(struct kv_err){ 0 }), KV_OK);
