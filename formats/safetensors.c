@@ -37,10 +37,11 @@ read_header(const struct kv_map *map, json_t **header, size_t *start, struct kv_
 	json_error_t why;
 
 	if (map->bytes < 8)
-		return kv_fail(e, KV_EFORMAT, "not a safetensors file: %zu bytes have no room for a header", map->bytes);
+		return kv_fail(
+		    e, KV_EFORMAT, "not a safetensors file: %zu bytes have no room for a header", map->bytes);
 	if (n > MAX_HEADER || n > map->bytes - 8)
-		return kv_fail(e, KV_EFORMAT, "not a safetensors file: header of %" PRIu64 " bytes in a file of %zu%s", n,
-		    map->bytes, n > MAX_HEADER ? "" : ": is it cut short?");
+		return kv_fail(e, KV_EFORMAT, "not a safetensors file: header of %" PRIu64 " bytes in a file of %zu%s",
+		    n, map->bytes, n > MAX_HEADER ? "" : ": is it cut short?");
 	*header = json_loadb((const char *)map->data + 8, (size_t)n, JSON_REJECT_DUPLICATES, &why);
 	if (*header == NULL)
 		return kv_fail(e, KV_EFORMAT, "header: byte %d: %s", why.position, why.text);
@@ -193,8 +194,9 @@ safetensors_check_sum(const struct kv_map *map, struct kv_err *e)
 	if ((sum = json_object_get(json_object_get(header, "__metadata__"), SAFETENSORS_SUM)) != NULL) {
 		safetensors_sum_text(kv_checksum(map->data + start, map->bytes - start), found);
 		if (!json_is_string(sum) || strcmp(json_string_value(sum), found) != 0)
-			rc = kv_fail(e, KV_EFORMAT, "the file was damaged: the checksum of its numbers is %s, expected %.40s",
-			    found, json_is_string(sum) ? json_string_value(sum) : "text");
+			rc = kv_fail(e, KV_EFORMAT,
+			    "the file was damaged: the checksum of its numbers is %s, expected %.40s", found,
+			    json_is_string(sum) ? json_string_value(sum) : "text");
 	}
 	json_decref(header);
 	return rc;

@@ -42,8 +42,9 @@ find_behind(struct rows *r, const struct kv_layer *l, const char *who, const str
 	if ((rc = kv_layer_need(l, who, name, NULL, &r->k_behind, e)) < 0)
 		return rc;
 	if (r->k_behind->shape[1] != r->B || r->k_behind->type != r->k->type)
-		return kv_fail(e, KV_ESHAPE, "%s: %zu keys of type %s, expected one for each of the %zu queries, of type %s",
-		    name, r->k_behind->shape[1], r->k_behind->type_name, r->B, r->k->type_name);
+		return kv_fail(e, KV_ESHAPE,
+		    "%s: %zu keys of type %s, expected one for each of the %zu queries, of type %s", name,
+		    r->k_behind->shape[1], r->k_behind->type_name, r->B, r->k->type_name);
 	return KV_OK;
 }
 

@@ -18,8 +18,8 @@ struct kv_layer {
 };
 
 /* A tensor that `who` (a method or program) cannot do without.  A name that is known here (k, v, q, k.response, ...) is
- * checked against the model's shape.  Missing: KV_ESHAPE, naming what brings it; queries (NULL: none) says which ones for
- * q.  A wrong shape: KV_ESHAPE. */
+ * checked against the model's shape.  Missing: KV_ESHAPE, naming what brings it; queries (NULL: none) says which ones
+ * for q.  A wrong shape: KV_ESHAPE. */
 int kv_layer_need(const struct kv_layer *l, const char *who, const char *name, const struct kv_queries *queries,
     const struct kv_tensor **t, struct kv_err *e);
 /* The same for a list "k,q"; their values can then be had by kv_step_find(). */
