@@ -197,9 +197,29 @@ write_module(struct kv_train_run *r, struct kv_err *e)
 	return kv_lookahead_write(r->module, o->output, kv_type_find(o->dtype), e);
 }
 
+/* What was learnt to the end is not lost for a fault of what is said about it or kept beside it, which goes to late.
+ * Fails: learning did. */
+static int
+run(struct kv_train_run *r, struct kv_err *late, struct kv_err *e)
+{
+	int rc = kv_training_run(&r->training, e);
+
+	if (rc == KV_EIO && r->training.ended)
+		*late = *e;
+	else if (rc < 0)
+		return kv_where(e, "step %zu", r->training.step + 1);
+	else if (r->unsaved.code < 0)
+		kv_fail(late, KV_EIO, "there is no checkpoint to go on from: %s", r->unsaved.text);
+	if (!r->training.ended)
+		kv_warn("the time is up at step %zu of %zu%s", r->training.step, r->plan.schedule.steps,
+		    r->unsaved.code == 0 ? ": go on with --resume" : "");
+	return KV_OK;
+}
+
 int
 kv_train_learn(struct kv_train_run *r, struct kv_err *e)
 {
+	struct kv_err late = { 0 };
 	int rc;
 
 	if (r->n[0] == 0)
@@ -209,13 +229,7 @@ kv_train_learn(struct kv_train_run *r, struct kv_err *e)
 		return rc;
 	kv_train_say(r);
 	r->last = kv_seconds();
-	if ((rc = kv_training_run(&r->training, e)) < 0)
-		return kv_where(e, "step %zu", r->training.step + 1);
-	if (!r->training.ended)
-		kv_warn("the time is up at step %zu of %zu%s", r->training.step, r->plan.schedule.steps,
-		    r->unsaved.code == 0 ? ": go on with --resume" : "");
-	if ((rc = write_module(r, e)) == KV_OK && r->unsaved.code < 0)
-		rc = kv_fail(e, KV_EIO, "%s is written, but there is no checkpoint to go on from: %s", o->output,
-		    r->unsaved.text);
+	if ((rc = run(r, &late, e)) == KV_OK && (rc = write_module(r, e)) == KV_OK && late.code < 0)
+		rc = kv_fail(e, late.code, "%s is written, but %s", o->output, late.text);
 	return rc;
 }
