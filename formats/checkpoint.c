@@ -106,12 +106,14 @@ read_state(const struct kv_map *map, json_t **state, struct kv_err *e)
 	if (rc < 0)
 		return rc;
 	text = json_string_value(json_object_get(metadata, "state"));
+	if (text != NULL)
+		*state = json_loads(text, 0, NULL);
 	if (json_object_get(metadata, MARK) == NULL)
 		rc = kv_fail(e, KV_EFORMAT, "no checkpoint of kv-train");
 	else if (text == NULL || json_object_get(metadata, SAFETENSORS_SUM) == NULL)
 		rc = kv_fail(e, KV_EFORMAT, "the checkpoint is damaged: no %s in its metadata",
 		    text == NULL ? "state" : SAFETENSORS_SUM);
-	else if (!json_is_object(*state = json_loads(text, 0, NULL)))
+	else if (!json_is_object(*state))
 		rc = kv_fail(e, KV_EFORMAT, "the checkpoint is damaged: its state is no JSON object");
 	if (rc < 0) {
 		json_decref(*state);
