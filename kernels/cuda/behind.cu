@@ -228,8 +228,10 @@ cuda_behind_sum(struct kvk_dev *dev, const struct behind_shape *z, struct behind
 		return 0;
 	if ((rc = CUDA_TYPED(keys.type, sum_keys, dev, z, keys, p, part)) != 0)
 		return rc;
-	return cuda_check(dev, KV_LAUNCH(behind_add, cuda_blocks(z->Hq * z->n * z->D, BEHIND_THREADS), BEHIND_THREADS, 0,
-	                           dev->stream, *z, part, chunks, factor, y, head, row), "behind");
+	return cuda_check(dev,
+	    KV_LAUNCH(behind_add, cuda_blocks(z->Hq * z->n * z->D, BEHIND_THREADS), BEHIND_THREADS, 0, dev->stream, *z,
+		part, chunks, factor, y, head, row),
+	    "behind");
 }
 
 /* s [Hq][T]: mean over the rows. */

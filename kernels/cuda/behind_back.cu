@@ -86,8 +86,10 @@ cuda_behind_back(struct kvk_dev *dev, const struct kvk_behind *x, const float *d
 	if ((rc = cuda_behind_weights(dev, x, p)) != 0 ||
 	    (dy != NULL && (rc = cuda_behind_dots(dev, &z, values, y_rows, 1, dp)) != 0))
 		return rc;
-	rc = cuda_check(dev, KV_LAUNCH(behind_soften_back, (unsigned)(z.Hq * z.n), BACK_THREADS, 0, dev->stream, z, p, ds,
-	                         dy != NULL, dp), "behind");
+	rc = cuda_check(dev,
+	    KV_LAUNCH(
+		behind_soften_back, (unsigned)(z.Hq * z.n), BACK_THREADS, 0, dev->stream, z, p, ds, dy != NULL, dp),
+	    "behind");
 	if (rc != 0 || (rc = cuda_behind_sum(dev, &z, keys, dp, x->scale, part, dq, z.n * z.D, z.D)) != 0 ||
 	    (rc = rows_back(dev, &z, dp, q_rows, x->scale, dk)) != 0 || dy == NULL)
 		return rc;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Products with few rows: a warp takes two rows of the weight at a time, expands them in registers and multiplies them by
- * up to four rows of x.
+ * Products with few rows: a warp takes two rows of the weight at a time, expands them in registers and multiplies them
+ * by up to four rows of x.
  *
  * A lane sums the groups of sixteen columns lane, lane + 32, ... in ascending order, then what is left over; lanes are
  * added up in a fixed order.  So a result depends on its row of x and of w alone. */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * From rows [n][H][D] to heads: optional norm of each head, rotary embedding, and the store in the cache's type; and the
- * way back.
+ * From rows [n][H][D] to heads: optional norm of each head, rotary embedding, and the store in the cache's type; and
+ * the way back.
  *
- * A block has a row, or some heads of it; a warp has a head.  Angles are formed in double precision and their sines taken
- * there: in single precision they are off by 1e-3 and more at position 20,000.  All sums are the CPU's, rounded one by one. */
+ * A block has a row, or some heads of it; a warp has a head.  Angles are formed in double precision and their sines
+ * taken there: in single precision they are off by 1e-3 and more at position 20,000.  All sums are the CPU's, rounded
+ * one by one. */
 #include "kernels/cuda/rows.h"
 
 #include <math.h>
@@ -26,8 +27,8 @@ struct shape {
 };
 
 /* Sine and cosine, to 1e-13, of angles below 2^50: the nearest multiple of pi/2 (in two pieces; the first product is
- * exact) is taken away, then come Taylor's polynomials to r^13 and r^14.  The library's sincos would do, but for the memory
- * that its way for huge angles sets aside. */
+ * exact) is taken away, then come Taylor's polynomials to r^13 and r^14.  The library's sincos would do, but for the
+ * memory that its way for huge angles sets aside. */
 static __device__ inline void
 sine_cosine(double angle, double *sine, double *cosine)
 {
@@ -115,7 +116,8 @@ store_heads(struct shape z, const float *x, const float *norm, float eps, const 
 
 	row_turns(&z, inv_freq, row, turn);
 	for (size_t h = from + threadIdx.x / 32; h < end; h += WARPS)
-		store_head<T, NORM>(&z, x + (row * z.H + h) * z.D, norm, eps, turn, y + (places.at[h - z.first] + row) * z.D);
+		store_head<T, NORM>(
+		    &z, x + (row * z.H + h) * z.D, norm, eps, turn, y + (places.at[h - z.first] + row) * z.D);
 }
 
 /* Heads from z->first on, as many as one launch takes. */
@@ -158,7 +160,8 @@ refuse(struct kvk_dev *dev, const char *what, const struct shape *z)
 		return cuda_fail(
 		    dev, CUDA_ESHAPE, "%s: %zu of %zu elements cannot be rotated", what, z->dim, z->D);
 	if (z->dim * sizeof(float) > dev->prop.sharedMemPerBlock)
-		return cuda_fail(dev, CUDA_ESHAPE, "%s: %zu rotated elements are more than this card takes", what, z->dim);
+		return cuda_fail(
+		    dev, CUDA_ESHAPE, "%s: %zu rotated elements are more than this card takes", what, z->dim);
 	if (z->n * z->H >= INT32_MAX)
 		return cuda_fail(
 		    dev, CUDA_ESHAPE, "%s: %zu rows of %zu heads are more than a launch can have", what, z->n, z->H);

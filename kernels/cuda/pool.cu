@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Stride-1 pooling along rows: a thread per place, which looks through its window from left to right as the CPU does, so
- * that both have the same bits.  Windows are narrow (7) and overlap in the first cache. */
+ * Stride-1 pooling along rows: a thread per place, which looks through its window from left to right as the CPU does,
+ * so that both have the same bits.  Windows are narrow (7) and overlap in the first cache. */
 #include "kernels/cuda/cuda.h"
 
 #define THREADS 256

@@ -19,8 +19,10 @@ KV_KERNEL(256) product(struct kvk_product p, size_t across)
 	for (size_t k0 = 0; k0 < p.k; k0 += DEEP) {
 		for (unsigned u = threadIdx.x; u < DEEP * TILE; u += 256) {
 			/* threads side by side read what lies side by side */
-			const unsigned ak = p.a_col <= p.a_row ? u % DEEP : u / TILE, bk = p.b_row < p.b_col ? u % DEEP : u / TILE;
-			const unsigned ai = p.a_col <= p.a_row ? u / DEEP : u % TILE, bj = p.b_row < p.b_col ? u / DEEP : u % TILE;
+			const unsigned ak = p.a_col <= p.a_row ? u % DEEP : u / TILE,
+				       bk = p.b_row < p.b_col ? u % DEEP : u / TILE;
+			const unsigned ai = p.a_col <= p.a_row ? u / DEEP : u % TILE,
+				       bj = p.b_row < p.b_col ? u / DEEP : u % TILE;
 
 			a[ak][ai] = i0 + ai < p.m && k0 + ak < p.k ? p.a[(i0 + ai) * p.a_row + (k0 + ak) * p.a_col] : 0;
 			b[bk][bj] = j0 + bj < p.n && k0 + bk < p.k ? p.b[(k0 + bk) * p.b_row + (j0 + bj) * p.b_col] : 0;
@@ -45,8 +47,8 @@ KV_KERNEL(256) product(struct kvk_product p, size_t across)
 int
 cuda_product(struct kvk_dev *dev, const struct kvk_product *p)
 {
-	const struct cuda_gemm_job g = { p->a, p->b, p->a_row, p->a_col, p->b_row, p->b_col, KVK_F32, p->c, p->c_row, p->m,
-		p->n, p->k, p->factor, p->add != 0 };
+	const struct cuda_gemm_job g = { p->a, p->b, p->a_row, p->a_col, p->b_row, p->b_col, KVK_F32, p->c, p->c_row,
+		p->m, p->n, p->k, p->factor, p->add != 0 };
 	const size_t across = (p->n + TILE - 1) / TILE, down = (p->m + TILE - 1) / TILE;
 
 	if (p->m == 0 || p->n == 0)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * Which entries a head keeps: exact, without sorting, the same as the CPU's.
  *
- * An entry's key is its rank and its tie value as a 64-bit integer that orders like the floats do.  A radix search finds
- * the last key that is kept, digit by digit, and ends early when all keys with the digits known so far are kept.
+ * An entry's key is its rank and its tie value as a 64-bit integer that orders like the floats do.  A radix search
+ * finds the last key that is kept, digit by digit, and ends early when all keys with the digits known so far are kept.
  *
- * A block takes a short head alone, its keys in registers.  A long one goes to several: every block counts the digits of
- * its part, and the last of the head's blocks to finish picks the digit, a launch each; two more launches count what each
- * warp's part keeps, and write it in order.  All sums are of integers: same input, same bytes. */
+ * A block takes a short head alone, its keys in registers.  A long one goes to several: every block counts the digits
+ * of its part, and the last of the head's blocks to finish picks the digit, a launch each; two more launches count what
+ * each warp's part keeps, and write it in order.  All sums are of integers: same input, same bytes. */
 #include "kernels/cuda/cuda.h"
 
 #include <stdlib.h>
@@ -104,7 +104,8 @@ begin(const size_t *offset, size_t T, size_t n_sink, size_t n_recent, struct pro
 }
 
 /* Of count [BINS], read from the top, the bin in which number `want` (>= 1) falls.  The digit joins p->limit.  By the
- * whole block.  GLOBAL: other blocks have counted too, so that the sums are not in this one's first cache; they become 0. */
+ * whole block.  GLOBAL: other blocks have counted too, so that the sums are not in this one's first cache; they become
+ * 0. */
 template <bool GLOBAL>
 static __device__ inline void
 pick_digit(unsigned *count, unsigned shift, struct progress *p)
@@ -424,8 +425,8 @@ refuse(struct kvk_dev *dev, const struct kvk_select *j)
 		    dev, CUDA_ESHAPE, "select: %zu tokens are more than 32-bit positions can count", j->T);
 	for (size_t g = 0; g < j->H; g++)
 		if (j->offset[g + 1] < j->offset[g] || j->offset[g + 1] - j->offset[g] > j->T)
-			return cuda_fail(dev, CUDA_ESHAPE, "select: head %zu has places %zu to %zu for entries of %zu", g,
-			    j->offset[g], j->offset[g + 1], j->T);
+			return cuda_fail(dev, CUDA_ESHAPE, "select: head %zu has places %zu to %zu for entries of %zu",
+			    g, j->offset[g], j->offset[g + 1], j->T);
 	return 0;
 }
 

@@ -74,11 +74,11 @@ cuda_silu_mul(struct kvk_dev *dev, const float *gate, const float *up, size_t n,
 	if (n / THREADS >= INT32_MAX)
 		return too_many(dev, n);
 	if (fours > 0)
-		status = KV_LAUNCH((gate_elements<4>), cuda_blocks(fours, 4 * THREADS), THREADS, 0, dev->stream, gate, up,
-		    fours, y);
+		status = KV_LAUNCH(
+		    (gate_elements<4>), cuda_blocks(fours, 4 * THREADS), THREADS, 0, dev->stream, gate, up, fours, y);
 	if (rest > 0 && status == cudaSuccess)
-		status = KV_LAUNCH((gate_elements<1>), cuda_blocks(rest, THREADS), THREADS, 0, dev->stream, gate + fours,
-		    up + fours, rest, y + fours);
+		status = KV_LAUNCH((gate_elements<1>), cuda_blocks(rest, THREADS), THREADS, 0, dev->stream,
+		    gate + fours, up + fours, rest, y + fours);
 	return cuda_check(dev, status, "silu_mul");
 }
 
@@ -93,8 +93,8 @@ cuda_silu_mul_back(struct kvk_dev *dev, const float *gate, const float *up, cons
 	if (n / THREADS >= INT32_MAX)
 		return too_many(dev, n);
 	if (fours > 0)
-		status = KV_LAUNCH((gate_elements_back<4>), cuda_blocks(fours, 4 * THREADS), THREADS, 0, dev->stream, gate,
-		    up, dy, fours, dgate, dup);
+		status = KV_LAUNCH((gate_elements_back<4>), cuda_blocks(fours, 4 * THREADS), THREADS, 0, dev->stream,
+		    gate, up, dy, fours, dgate, dup);
 	if (rest > 0 && status == cudaSuccess)
 		status = KV_LAUNCH((gate_elements_back<1>), cuda_blocks(rest, THREADS), THREADS, 0, dev->stream,
 		    gate + fours, up + fours, dy + fours, rest, dgate + fours, dup + fours);
