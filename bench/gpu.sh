@@ -305,15 +305,19 @@ roomy() {
 	realpath "$folder"
 }
 
-card() {
-	if [ -n "$tiny" ]; then echo quick.card; else
-		timeout 30 kv-show --devices 2>/dev/null | sed -n 's/^cuda[:0-9]* *\([^,]*\),.*GiB.*/\1/p' | head -n 1 |
-			tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9-' | sed 's/^nvidia-//' | grep . || echo card
-	fi
+smi() {
+	timeout 20 nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null | head -n 1 | grep . || echo unknown
 }
 
-smi() {
-	nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null | head -n 1 | grep . || echo unknown
+# By the driver's own tool, or by ours where it has been built.
+card() {
+	local name
+	name=$(smi name)
+	[ "$name" != unknown ] ||
+		name=$(timeout 30 kv-show --devices 2>/dev/null | sed -n 's/^cuda[:0-9]* *\([^,]*\),.*GiB.*/\1/p' | head -n 1)
+	if [ -n "$tiny" ]; then echo quick.card; else
+		tr 'A-Z ' 'a-z-' <<<"${name:-card}" | tr -cd 'a-z0-9-' | sed 's/^nvidia-//'
+	fi
 }
 
 describe() {
