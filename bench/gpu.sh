@@ -122,8 +122,10 @@ programs() {
 }
 
 build() {
+	local file
 	if [ -e "$KV_BUILD/packed" ]; then
 		echo "as packed: commit $(cat "$KV_BUILD/packed")"
+		for file in "$KV_BUILD"/lib/*.gz; do [ ! -e "$file" ] || gunzip -f "$file"; done
 	else
 		limited make -j"$(nproc)" B="$KV_BUILD" "$KV_CUDA_LIBRARY" "$lanes" $(programs) >"$work/make.log" 2>&1 ||
 			{ tail -n 30 "$work/make.log"; return 1; }

@@ -48,14 +48,21 @@ git describe --always --dirty >"$out/packed"
 libraries_of() {
 	ldd "$@" | awk '$2 == "=>" { print $1, $3 }' | sort -u | grep -v -E "$machine" || true
 }
-libraries_of $(find "$out" -type f -perm -u+x) | while read -r name path; do
+# What the CPU's products open when they are called.
+onednn=$(PATH=$PATH:/sbin ldconfig -p | sed -n 's|.*libdnnl\.so\.2 .*=> ||p' | head -n 1)
+[ -n "$onednn" ] || echo 'no libdnnl.so.2 here: nothing will be compared with the CPU in f32' >&2
+{
+	libraries_of $(find "$out" -type f -perm -u+x) $onednn
+	[ -z "$onednn" ] || echo "libdnnl.so.2 $onednn"
+} | while read -r name path; do
 	[ -e "$path" ] || { echo "$name: not found here" >&2; exit 1; }
 	install -m 755 -s "$path" "$out/lib/$name"
 done
 
 # As on a machine that has none of them.
 stray=$(for file in $(find "$out" -type f -perm -u+x ! -path "$out/lib/*"); do
-	env -i ldd "$file" | awk '$2 == "=>" { print $1, $3 }' | grep -v -E "$machine" | grep -v " $out/lib/" || true
+	env -i ldd "$file" | awk '$2 == "=>" { print $1, $3 }' | grep -v -E "$machine" | grep -v " $out/.*lib/" || true
 done | sort -u)
 [ -z "$stray" ] || { printf 'not found in %s:\n%s\n' "$out/lib" "$stray" >&2; exit 1; }
+find "$out/lib" -size +8M -exec gzip {} + # gpu.sh unpacks it
 du -sm "$out" | awk -v commit="$(cat "$out/packed")" '{ print $2 ": " $1 " MB, commit " commit }'
