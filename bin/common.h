@@ -86,7 +86,8 @@ void kv_unfit(const char *why);
 /* Closes it, if it was opened; --verbose says which it was and, when auto took the CPU, why. */
 void kv_close_device(struct kv_device *d);
 
-/* The exit for programs without a pipe: prints e's sentence for a fault; quiet for KV_EPIPE. */
+/* The exit for programs without a pipe: prints e's sentence for a fault, and the way out of a card's; quiet for
+ * KV_EPIPE. */
 int kv_report(int rc, const struct kv_err *e);
 /* Our history entry, new reference: METHOD and the options that decide what the output says.  Input files, output,
  * --only, --drop,
@@ -94,6 +95,6 @@ int kv_report(int rc, const struct kv_err *e);
  */
 json_t *kv_history(void);
 /* Adds the precision in use to it: what auto became decides results, whether or not --precision was given. */
-int kv_history_precision(json_t *entry, const struct kv_device *d, struct kv_err *e);
+int kv_history_precision(json_t *entry, struct kv_device *d, struct kv_err *e);
 
 #endif

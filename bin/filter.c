@@ -42,6 +42,25 @@ layer_of(struct run *r, struct kv_step *s)
 	};
 }
 
+/* What a card could not do (for want of memory, mostly) is done again by the CPU, if auto had the choice: the step is as it
+ * was. */
+static int
+run_method(struct run *r, struct kv_layer *l, size_t n)
+{
+	struct kv_err *e = &r->io.err, other = { 0 };
+	int rc = r->f->run(r->f->ctx, l, n, e);
+
+	if (rc >= 0)
+		return rc;
+	kv_step_where(r->io.pipe, l[0].step, e);
+	if (!kv_device_can_fall_back(&r->io.device, e) || kv_pipe_fetch(r->io.pipe, &other) < 0 ||
+	    (rc = kv_device_fall_back(&r->io.device, rc, e)) < 0)
+		return rc;
+	if ((rc = r->f->run(r->f->ctx, l, n, e)) < 0)
+		kv_step_where(r->io.pipe, l[0].step, e);
+	return rc;
+}
+
 /* l[0 .. n-1] are layers of one sequence. */
 static int
 run_layers(struct run *r, struct kv_layer *l, size_t n)
@@ -57,8 +76,7 @@ run_layers(struct run *r, struct kv_layer *l, size_t n)
 		}
 	if (n == 0)
 		return KV_OK;
-	if ((rc = r->f->run(r->f->ctx, l, n, &r->io.err)) < 0)
-		kv_step_where(r->io.pipe, l[0].step, &r->io.err);
+	rc = run_method(r, l, n);
 	kv_progress("layer", (size_t)l[n - 1].layer + 1, r->cfg.L);
 	return rc;
 }

@@ -50,9 +50,9 @@ kv_history(void)
 }
 
 int
-kv_history_precision(json_t *entry, const struct kv_device *d, struct kv_err *e)
+kv_history_precision(json_t *entry, struct kv_device *d, struct kv_err *e)
 {
-	const char *name = kvk_precisions[d->op->precision(d->dev)];
+	const char *name = kvk_precisions[kv_device_precision(d)];
 
 	return json_object_set_new(entry, "precision", json_string(name)) == 0 ? KV_OK : kv_no_memory(e, strlen(name));
 }

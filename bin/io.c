@@ -3,6 +3,7 @@
 #include "bin/command.h"
 
 #include <signal.h>
+#include <string.h>
 
 void
 kv_unmet(const char *option, int n, const char *name)
@@ -105,6 +106,7 @@ kv_report(int rc, const struct kv_err *e)
 		signal(SIGPIPE, SIG_DFL);
 		raise(SIGPIPE);
 	} else
-		kv_complain("%s", e->code != 0 ? e->text : "failed");
+		kv_complain("%s%s", e->code != 0 ? e->text : "failed",
+		    e->device != NULL && strstr(e->text, "--device cpu") == NULL ? ": use --device cpu" : "");
 	return KV_EXIT_FAILED;
 }

@@ -88,7 +88,8 @@ open_lessons(struct kv_train_run *r, struct kv_err *e)
 		.threads = kv_common.threads,
 		.precision = kv_common.precision,
 		.entry = r->entry,
-		.note = tell_damage },
+		.note = tell_damage,
+		.unfit = kv_unfit },
 	    e);
 }
 

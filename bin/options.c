@@ -81,14 +81,6 @@ fill_descriptors(void)
 			exit(KV_EXIT_FAILED);
 }
 
-static bool
-is_device_name(const char *s)
-{
-	if (strcmp(s, "auto") == 0 || strcmp(s, "cpu") == 0 || strcmp(s, "cuda") == 0)
-		return true;
-	return strncmp(s, "cuda:", 5) == 0 && s[5] != '\0' && s[5 + strspn(s + 5, "0123456789")] == '\0';
-}
-
 /* Fails: KV_EARG. */
 static int
 take_environment(const struct kv_tool *tool, struct kv_err *e)
@@ -141,8 +133,10 @@ check_common(const struct kv_tool *tool)
 	struct kv_err e = { 0 };
 
 	take_precision(tool);
-	if (!is_device_name(kv_common.device))
-		kv_usage(tool, "--device: expected auto, cpu, cuda or cuda:N, got '%s'", kv_common.device);
+	if (!kv_device_is_name(kv_common.device))
+		kv_usage(tool, "%s: expected auto, cpu, cuda or cuda:N with N from 0 to %d, got '%s'",
+		    kv_common.device == getenv("KV_DEVICE") ? "KV_DEVICE" : "--device", KV_DEVICE_LAST,
+		    kv_common.device);
 	if (kv_common.output != NULL && kv_common.output[0] == '\0')
 		kv_usage(tool, "--output: the name of the file is empty");
 	if (kv_names_check(kv_common.only, &e) < 0)

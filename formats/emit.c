@@ -25,6 +25,7 @@ static const char *const axes[N_PARTS] = { "head query dim", "head query dim", "
 struct kv_emit {
 	struct kv_emit_options o;
 	struct part part[N_PARTS]; /* name empty: not wanted */
+	bool opened;   /* the device is the one that shows the layers */
 	bool overlaps; /* a layer is copied to the host while the next is computed, and written then */
 	bool pending;  /* `layer` is on its way */
 	size_t layer;
@@ -137,8 +138,6 @@ kv_emit_new(struct kv_emit **out, const struct kv_emit_options *o, size_t T, siz
 		kv_emit_free(x);
 		return rc;
 	}
-	if (!(x->overlaps = take_rooms(x)))
-		free_rooms(x);
 	*out = x;
 	return KV_OK;
 }
@@ -289,5 +288,10 @@ kv_emit_layer(struct kv_emit *x, const struct kv_layer_view *view, struct kv_err
 		[V] = { view->v, view->stride },
 	};
 
+	if (!x->opened) {
+		x->opened = true;
+		if (!(x->overlaps = take_rooms(x)))
+			free_rooms(x);
+	}
 	return x->overlaps ? emit_overlapped(x, view->layer, from, e) : emit_at_once(x, view->layer, from, e);
 }

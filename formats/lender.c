@@ -158,14 +158,16 @@ kv_lender_take(struct kv_lender *l, size_t n, void **bytes, struct kv_reference 
 static void *
 take_there(const struct kv_lender *l, size_t bytes, struct kv_far *far)
 {
-	const struct kv_device *d = l->device;
+	struct kv_device *d = l->device;
 	void *p = NULL;
 
 	if (d->op->room(d->dev) / CARD_FREE >= bytes)
 		p = d->op->alloc(d->dev, bytes);
-	if (p == NULL || d->op->lend(d->dev, p, &far->handle) == 0)
+	if (p != NULL && d->op->lend(d->dev, p, &far->handle) == 0) {
+		d->lent = true;
 		return p;
-	d->op->free(d->dev, p);
+	}
+	kv_device_free(d, p);
 	return NULL;
 }
 

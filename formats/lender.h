@@ -22,7 +22,7 @@ struct kv_lender {
 	char path[KV_LENT_PATH_MAX]; /* as other processes name it: /proc/PID/fd/N */
 	uint64_t stamp;               /* the last one: they ascend */
 	uint64_t end;                 /* of the memfd */
-	const struct kv_device *device; /* what can be lent where it lies; NULL: nothing */
+	struct kv_device *device; /* what can be lent where it lies; NULL: nothing */
 	struct kv_room *rooms;        /* [n_rooms]: what was lent, and what has been given back and can be lent again */
 	size_t n_rooms;
 };

@@ -110,9 +110,11 @@ ready(struct kv_lessons *l, struct kv_err *e)
 {
 	int rc = kv_device_ready(&l->device, "linear", e);
 
-	if (rc == KV_OK)
-		l->precision = kvk_precisions[l->device.op->precision(l->device.dev)];
-	return rc;
+	if (rc < 0)
+		return rc;
+	l->precision = kvk_precisions[kv_device_precision(&l->device)];
+	l->device.unfit = l->o.unfit;
+	return KV_OK;
 }
 
 int
@@ -135,9 +137,8 @@ key_of(const struct kv_lessons *l, const struct item *x)
 		.response = x->given ? &x->response : NULL };
 }
 
-/* Runs the prompt into l->lesson; truth: and what the response looks at. */
 static int
-teach(struct kv_lessons *l, const struct item *x, bool truth, struct kv_err *e)
+teach_once(struct kv_lessons *l, const struct item *x, bool truth, struct kv_err *e)
 {
 	const struct kv_vocab *v = &l->o.model->vocab;
 	const struct kv_teach how = { .tokens = x->prompt.v,
@@ -152,6 +153,17 @@ teach(struct kv_lessons *l, const struct item *x, bool truth, struct kv_err *e)
 	for (size_t i = 0; i < x->response.n && rc == KV_OK; i++)
 		rc = kv_ids_add(&l->lesson.response, x->response.v[i], e);
 	return rc == KV_OK ? kv_teach(l->engine, l->o.student, &how, &l->lesson, e) : rc;
+}
+
+/* Runs the prompt into l->lesson; truth: and what the response looks at. */
+static int
+teach(struct kv_lessons *l, const struct item *x, bool truth, struct kv_err *e)
+{
+	int rc = teach_once(l, x, truth, e);
+
+	if (rc < 0 && l->engine != NULL && (rc = kv_engine_fall_back(l->engine, rc, e)) == KV_OK)
+		rc = teach_once(l, x, truth, e);
+	return rc;
 }
 
 static int
@@ -196,6 +208,8 @@ kv_lessons_prepare(struct kv_lessons *l, size_t i, struct kv_lesson_state *s, st
 	if (rc == KV_END) {
 		s->made = true;
 		rc = make(l, x, &s->bytes, e);
+		if (rc < 0 && (rc = kv_student_fall_back(l->o.student, rc, e)) == KV_OK)
+			rc = make(l, x, &s->bytes, e);
 		s->response = l->lesson.response.n;
 	}
 	put_away(l);

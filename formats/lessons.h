@@ -20,6 +20,9 @@ struct kv_lessons_options {
 	const json_t *entry; /* of the history of what is written; borrowed */
 	/* Told what was found damaged and is made anew. */
 	void (*note)(const char *text);
+	/* Told why the device that auto had chosen gave way to the CPU: see struct kv_device.  Which one it opens is told by
+	 * whoever opened the student's. */
+	void (*unfit)(const char *why);
 };
 
 struct kv_lessons;
@@ -44,7 +47,8 @@ int kv_lessons_prepare(struct kv_lessons *l, size_t i, struct kv_lesson_state *s
 /* Sample i, until the next call; a damaged file is made anew. */
 int kv_lessons_get(struct kv_lessons *l, size_t i, struct kv_sample_view *v, struct kv_err *e);
 
-/* The precision that prompts run at: never auto.  Opens their device.  Fails: as kv_device_ready(). */
+/* The precision that prompts run at: never auto, and the same to the end.  Opens their device.  Fails: as
+ * kv_device_ready(). */
 int kv_lessons_precision(struct kv_lessons *l, const char **name, struct kv_err *e);
 
 /* What decides all samples, for telling runs apart: hex of a hash over prompts, responses and options. */

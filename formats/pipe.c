@@ -240,6 +240,33 @@ kv_pipe_hold(struct kv_pipe *p, struct kv_step **steps, size_t *n, struct kv_err
 	return rc;
 }
 
+static int
+fetch(struct kv_step *s, struct kv_err *e)
+{
+	int rc = KV_OK;
+
+	for (size_t i = 0; i < s->n_items && rc == KV_OK; i++) {
+		struct kv_item *x = &s->items[i];
+
+		if (x->tensor.device == NULL)
+			continue;
+		rc = kv_loan_map(x->loan, true, &x->tensor.data, e);
+		kv_loan_leave(x->loan);
+		x->tensor.device = NULL;
+	}
+	return rc;
+}
+
+int
+kv_pipe_fetch(struct kv_pipe *p, struct kv_err *e)
+{
+	int rc = fetch(&p->step, e);
+
+	for (size_t i = 0; i < p->n_held && rc == KV_OK; i++)
+		rc = fetch(&p->held[i], e);
+	return rc;
+}
+
 int
 kv_step_where(const struct kv_pipe *p, const struct kv_step *s, struct kv_err *e)
 {

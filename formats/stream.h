@@ -73,7 +73,7 @@ int kv_writer_open(struct kv_writer **out, const char *path, const char *only, c
 void kv_writer_share(struct kv_writer *w);
 /* The same on a device that has a card's name: see kv_writer_room_there() in record.h.  It stays open until the writer has
  * finished. */
-void kv_writer_share_on(struct kv_writer *w, const struct kv_device *d);
+void kv_writer_share_on(struct kv_writer *w, struct kv_device *d);
 
 /* From now on a thread does the writing, for programs that compute meanwhile.  A tensor's data has to stay as it is until
  * kv_writer_settle(), which waits until all has been written; a fault comes from the next call, whichever it is.

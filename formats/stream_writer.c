@@ -107,7 +107,7 @@ kv_writer_share(struct kv_writer *w)
 }
 
 void
-kv_writer_share_on(struct kv_writer *w, const struct kv_device *d)
+kv_writer_share_on(struct kv_writer *w, struct kv_device *d)
 {
 	w->lender.device = d;
 	kv_writer_share(w);

@@ -70,6 +70,7 @@ static const struct {
 	{ "behind_back", false, offsetof(struct kvk_backend, behind_back), false },
 };
 #define CARDS_MAX 64 /* that are looked at */
+#define MB        1e6
 #define N_OPS (sizeof ops / sizeof *ops)
 
 static bool
@@ -236,10 +237,39 @@ cuda_ordinal(const char *name, int *ordinal)
 	if (strncmp(name, "cuda:", 5) != 0 || name[5] < '0' || name[5] > '9')
 		return KV_EARG;
 	n = strtol(name + 5, &end, 10);
-	if (*end != '\0' || n > 1023)
+	if (*end != '\0' || n > KV_DEVICE_LAST)
 		return KV_EARG;
 	*ordinal = (int)n;
 	return KV_OK;
+}
+
+/* A fault that was recorded is this device's. */
+static int
+blame(const struct kv_device *d, int rc, struct kv_err *e)
+{
+	if (e != NULL && rc < 0)
+		e->device = d;
+	return rc;
+}
+
+static bool
+is_card(const struct kv_device *d)
+{
+	return d->library != NULL;
+}
+
+static bool
+is_auto(const char *name)
+{
+	return name == NULL || strcmp(name, "auto") == 0;
+}
+
+bool
+kv_device_is_name(const char *name)
+{
+	int ordinal;
+
+	return is_auto(name) || strcmp(name, "cpu") == 0 || cuda_ordinal(name, &ordinal) == KV_OK;
 }
 
 /* CUDA if it has all that is needed, else the CPU; why is kept. */
@@ -269,12 +299,12 @@ open_named(struct kv_device *d, const char *needs, struct kv_err *e)
 	int ordinal;
 
 	d->fallback[0] = '\0';
-	if (name == NULL || strcmp(name, "auto") == 0)
+	if (is_auto(name))
 		return open_auto(d, threads, needs, e);
 	if (strcmp(name, "cpu") == 0)
 		return open_table(d, &kvk_cpu, 0, threads, NULL, e);
 	if (cuda_ordinal(name, &ordinal) == KV_OK)
-		return open_cuda(d, NULL, ordinal, threads, &absent, e);
+		return blame(d, open_cuda(d, NULL, ordinal, threads, &absent, e), e);
 	return kv_fail(e, KV_EARG, "unknown device '%s': expected auto, cpu, cuda or cuda:N", name);
 }
 
@@ -355,7 +385,39 @@ kv_device_ready(struct kv_device *d, const char *needs, struct kv_err *e)
 {
 	int rc = d->op == NULL ? open_named(d, needs, e) : KV_OK;
 
-	return rc == KV_OK ? check_ops(d->op, d->dev, needs, e) : rc;
+	if (rc == KV_OK && (rc = check_ops(d->op, d->dev, needs, e)) < 0 && is_card(d))
+		blame(d, rc, e);
+	return rc;
+}
+
+bool
+kv_device_can_fall_back(const struct kv_device *d, const struct kv_err *e)
+{
+	return e != NULL && e->device == d && is_auto(d->name) && !d->lent;
+}
+
+int
+kv_device_fall_back(struct kv_device *d, int rc, struct kv_err *e)
+{
+	struct kv_err why;
+
+	if (!kv_device_can_fall_back(d, e))
+		return rc;
+	why = *e;
+	kv_device_close(d);
+	*e = (struct kv_err){ 0 };
+	if ((rc = open_table(d, &kvk_cpu, 0, d->threads, NULL, e)) < 0)
+		return rc;
+	memcpy(d->fallback, why.text, sizeof d->fallback);
+	if (d->unfit != NULL)
+		d->unfit(d->fallback);
+	return KV_OK;
+}
+
+enum kvk_precision
+kv_device_precision(struct kv_device *d)
+{
+	return d->precision = d->op->precision(d->dev);
 }
 
 int
@@ -367,9 +429,23 @@ kv_device_use(const struct kv_device *d, struct kv_err *e)
 int
 kv_device_check(const struct kv_device *d, int status, const char *what, struct kv_err *e)
 {
+	int rc;
+
 	if (status == 0)
 		return KV_OK;
-	return kv_fail(e, KV_EDEV, "%s: %s: %s", d->op->name, what, d->op->error(d->dev));
+	rc = kv_fail(e, KV_EDEV, "%s: %s: %s", d->op->name, what, d->op->error(d->dev));
+	return is_card(d) ? blame(d, rc, e) : rc;
+}
+
+/* Of `bytes` that could not be had. */
+static void
+no_memory(const struct kv_device *d, size_t bytes, struct kv_err *e)
+{
+	if (is_card(d))
+		blame(d, kv_fail(e, KV_EMEM, "%s: out of device memory (%.1f MB wanted, %.1f MB free)", d->op->name,
+			     (double)bytes / MB, (double)d->op->room(d->dev) / MB), e);
+	else
+		kv_fail(e, KV_EMEM, "%s: out of memory (%zu bytes wanted)", d->op->name, bytes);
 }
 
 int
@@ -419,7 +495,7 @@ kv_device_alloc(const struct kv_device *d, size_t n, size_t size, struct kv_err 
 		return NULL;
 	}
 	if ((p = d->op->alloc(d->dev, bytes > 0 ? bytes : 1)) == NULL)
-		kv_fail(e, KV_EMEM, "%s: out of memory (%zu bytes wanted)", d->op->name, bytes);
+		no_memory(d, bytes, e);
 	return p;
 }
 
@@ -436,7 +512,7 @@ kv_device_view(const struct kv_device *d, const void *host, size_t bytes, struct
 	const void *p = d->op->view(d->dev, host, bytes);
 
 	if (p == NULL)
-		kv_fail(e, KV_EMEM, "%s: out of memory (%zu bytes wanted)", d->op->name, bytes);
+		no_memory(d, bytes, e);
 	return p;
 }
 

@@ -24,7 +24,12 @@ struct kv_device {
 	/* Told the same at once, when there is a card that should have been fit to use; not when there is none, no driver or
 	 * no library.  NULL: nobody.  Set it after kv_device_plan(). */
 	void (*unfit)(const char *why);
+	bool lent; /* other processes have opened memory of it: it must stay open */
 };
+
+/* Names are "auto", "cpu", "cuda" and "cuda:N", N from 0 to KV_DEVICE_LAST. */
+#define KV_DEVICE_LAST 1023
+bool kv_device_is_name(const char *name);
 
 /* Open a device; *d needs no preparation.  name: "auto" (CUDA if there is a usable device, else the CPU), "cpu", "cuda"
  * or "cuda:N"; NULL is auto.  Its precision is f32.  threads 0: all the machine has.  Fails: KV_EARG (unknown name, too many threads), KV_EDEV
@@ -42,6 +47,18 @@ int kv_device_open_card(struct kv_device *d, const char *card, struct kv_err *e)
 void kv_device_plan(struct kv_device *d, const char *name, unsigned threads);
 int kv_device_ready(struct kv_device *d, const char *ops, struct kv_err *e);
 
+/* auto takes another device than the one that it began with.  Whoever has a piece of work of which nothing has been handed
+ * on yet asks, when it ended in the fault e (rc, which is negative), whether to do it again: KV_OK, if that is a fault of
+ * a card (out of memory, mostly) that auto had chosen.  The card is closed then, all its memory is gone, and the CPU is
+ * open in *d in its place; `fallback` and unfit() tell; e is as if nothing had happened.  Before, the caller gives back
+ * what it has on the card, or forgets it: kv_device_can_fall_back() tells without doing anything.
+ * Else rc, and e stays; or why the CPU cannot be opened. */
+int kv_device_fall_back(struct kv_device *d, int rc, struct kv_err *e);
+bool kv_device_can_fall_back(const struct kv_device *d, const struct kv_err *e);
+
+/* The precision in use: never auto.  It is going to be told, so that it stays whatever device *d becomes. */
+enum kvk_precision kv_device_precision(struct kv_device *d);
+
 /* The CUDA library is the one that KV_CUDA_LIBRARY names; else libkvcuda.so in ../lib, .. or the folder of the running
  * program; else whichever the dynamic loader finds. */
 
@@ -58,7 +75,7 @@ int kv_device_check_table(const struct kvk_backend *t, struct kv_err *e);
  * fine. */
 int kv_device_use(const struct kv_device *d, struct kv_err *e);
 
-/* Turn a backend's status into ours: KV_OK for 0, else KV_EDEV with "cpu: WHAT: reason". */
+/* Turn a backend's status into ours: KV_OK for 0, else KV_EDEV with "cpu: WHAT: reason", a fault of the device's. */
 int kv_device_check(const struct kv_device *d, int status, const char *what, struct kv_err *e);
 
 /* The first n of the `stride` rows of each head, device memory on both sides: y [H][n][D] of `type` from src
@@ -72,7 +89,7 @@ int kv_device_get_rows(const struct kv_device *d, void *host, enum kvk_type type
     size_t stride, size_t n, size_t D, struct kv_err *e);
 
 /* All below are for an open device.
- * Device memory, or NULL with KV_EMEM recorded; released by kv_device_free (NULL is fine). */
+ * Device memory, or NULL with KV_EMEM recorded, a fault of the device's; released by kv_device_free (NULL is fine). */
 void *kv_device_alloc(const struct kv_device *d, size_t n, size_t size, struct kv_err *e);
 void kv_device_free(const struct kv_device *d, void *p);
 

@@ -50,6 +50,7 @@ kv_fail(struct kv_err *e, int code, const char *fmt, ...)
 	va_end(ap);
 	memcpy(e->text, text, sizeof text);
 	e->code = code;
+	e->device = NULL;
 	return code;
 }
 

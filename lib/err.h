@@ -28,6 +28,7 @@ enum kv_status {
 struct kv_err {
 	int code;               /* one of the negative values above; 0 if no fault was recorded */
 	char text[KV_ERR_TEXT]; /* one sentence, always terminated; if too long, cut in its middle */
+	const void *device;     /* the struct kv_device whose fault it is, a card: the CPU may do better; NULL: none */
 };
 
 /* Record a fault (replacing an earlier one) and return code.  e may be NULL. */

@@ -58,6 +58,9 @@ int cuda_find_device(int ordinal, cudaDeviceProp *prop, char *why, size_t why_by
  * return cuda_check(dev, KV_LAUNCH(...), "pool"). */
 int cuda_check(struct kvk_dev *dev, cudaError_t status, const char *what);
 
+/* CUDA_EMEM: `bytes` of device memory could not be had. */
+int cuda_no_memory(struct kvk_dev *dev, size_t bytes);
+
 /* Device memory of one operation, 256-byte aligned, its contents undefined, valid until the next call of
  * cuda_scratch(); NULL with the error recorded.  Operations that need several pieces cut them with cuda_take(). */
 void *cuda_scratch(struct kvk_dev *dev, size_t bytes);

@@ -9,6 +9,7 @@
 #define BUCKETS 1024
 #define ALIGN   256
 #define KEEP    ((size_t)256 << 20) /* bytes that may lie idle however little is in use */
+#define MB      1e6
 
 struct block {
 	void *p;
@@ -187,6 +188,13 @@ cuda_pool_room(struct kvk_dev *dev)
 	return free_bytes + dev->pool->idle_bytes;
 }
 
+int
+cuda_no_memory(struct kvk_dev *dev, size_t bytes)
+{
+	return cuda_fail(dev, CUDA_EMEM, "out of device memory (%.1f MB wanted, %.1f MB free)", (double)bytes / MB,
+	    (double)cuda_pool_room(dev) / MB);
+}
+
 void *
 cuda_scratch(struct kvk_dev *dev, size_t bytes)
 {
@@ -196,7 +204,7 @@ cuda_scratch(struct kvk_dev *dev, size_t bytes)
 	dev->scratch = cuda_alloc(dev, bytes);
 	dev->scratch_bytes = dev->scratch != NULL ? bytes : 0;
 	if (dev->scratch == NULL)
-		cuda_fail(dev, CUDA_EMEM, "out of device memory (%zu bytes of scratch wanted)", bytes);
+		cuda_no_memory(dev, bytes);
 	return dev->scratch;
 }
 

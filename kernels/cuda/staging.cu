@@ -41,7 +41,7 @@ cuda_piece_device(struct kvk_dev *dev, struct cuda_piece *p)
 	if (p->device == NULL && cudaMalloc(&p->device, CUDA_PIECE) != cudaSuccess) {
 		cudaGetLastError();
 		p->device = NULL;
-		cuda_fail(dev, CUDA_EMEM, "out of device memory (%zu bytes wanted)", CUDA_PIECE);
+		cuda_no_memory(dev, CUDA_PIECE);
 	}
 	return p->device;
 }

@@ -90,7 +90,7 @@ take_memory(struct kvk_dev *dev, struct kvk_weight *w)
 		if (rc != 0)
 			return rc;
 		if ((w->p = cuda_alloc_known(dev, bytes, &used)) == NULL)
-			return cuda_fail(dev, CUDA_EMEM, "out of device memory (%zu bytes wanted for a matrix)", bytes);
+			return cuda_no_memory(dev, bytes);
 		w->bytes = bytes;
 		if (used && (rc = cuda_check(dev, cudaEventRecord(w->event, dev->stream), "an event")) != 0)
 			return rc;

@@ -37,8 +37,8 @@ scale(const struct kv_lookahead *m, size_t i, float *to)
 	return n;
 }
 
-static int
-open_adapters(struct kv_adapters *a, struct kv_err *e)
+int
+kv_adapters_enter(struct kv_adapters *a, struct kv_err *e)
 {
 	const struct kv_lookahead *m = a->m;
 	const size_t n = m->L * KV_N_ROLES;
@@ -60,6 +60,21 @@ open_adapters(struct kv_adapters *a, struct kv_err *e)
 	return rc;
 }
 
+void
+kv_adapters_leave(struct kv_adapters *a)
+{
+	for (size_t i = 0; a->weights != NULL && i < a->m->L * KV_N_ROLES; i++) {
+		if (a->weights[i].b != NULL)
+			a->x->d->op->weight_close(a->x->d->dev, a->weights[i].b);
+		if (a->weights[i].a != NULL)
+			a->x->d->op->weight_close(a->x->d->dev, a->weights[i].a);
+	}
+	free(a->weights);
+	free(a->scaled);
+	a->weights = NULL;
+	a->scaled = NULL;
+}
+
 int
 kv_adapters_new(struct kv_adapters **out, struct kv_engine *x, const struct kv_lookahead *m, struct kv_err *e)
 {
@@ -73,7 +88,11 @@ kv_adapters_new(struct kv_adapters **out, struct kv_engine *x, const struct kv_l
 		return KV_EMEM;
 	a->x = x;
 	a->m = m;
-	if ((rc = open_adapters(a, e)) < 0)
+	a->next = x->adapters;
+	x->adapters = a;
+	if ((rc = kv_adapters_enter(a, e)) < 0)
+		rc = kv_engine_fall_back(x, rc, e);
+	if (rc < 0)
 		kv_adapters_free(a);
 	else
 		*out = a;
@@ -83,16 +102,14 @@ kv_adapters_new(struct kv_adapters **out, struct kv_engine *x, const struct kv_l
 void
 kv_adapters_free(struct kv_adapters *a)
 {
+	struct kv_adapters **at;
+
 	if (a == NULL)
 		return;
-	for (size_t i = 0; a->weights != NULL && i < a->m->L * KV_N_ROLES; i++) {
-		if (a->weights[i].b != NULL)
-			a->x->d->op->weight_close(a->x->d->dev, a->weights[i].b);
-		if (a->weights[i].a != NULL)
-			a->x->d->op->weight_close(a->x->d->dev, a->weights[i].a);
-	}
-	free(a->weights);
-	free(a->scaled);
+	for (at = &a->x->adapters; *at != a; at = &(*at)->next)
+		;
+	*at = a->next;
+	kv_adapters_leave(a);
 	free(a);
 }
 
@@ -132,7 +149,8 @@ kv_embedding_sigma(struct kv_engine *x, double *sigma, struct kv_err *e)
 		n = vocab - at < SIGMA_ROWS ? vocab - at : SIGMA_ROWS;
 		for (size_t i = 0; i < n; i++)
 			ids[i] = (int32_t)(at + i);
-		rc = add_rows(x, ids, n, host, sum, e);
+		if ((rc = add_rows(x, ids, n, host, sum, e)) < 0 && (rc = kv_engine_fall_back(x, rc, e)) == KV_OK)
+			rc = add_rows(x, ids, n, host, sum, e);
 	}
 	free(host);
 	mean = sum[0] / ((double)vocab * (double)d);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * A cache for decoding, every head with entries of its own, and the tokens that are appended to it. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "lib/buf.h"
 #include "lib/model/engine.h"
@@ -13,16 +14,20 @@ struct layer {
 	size_t rows;
 	size_t H;            /* 0 as long as k is NULL */
 	size_t *start, *len; /* [H], room for Hq */
+	size_t *before; /* [H] of len, before what is being appended */
 	size_t room;
+	void *waiting; /* k and v on the host, while the device changes */
 };
 
 struct kv_cache {
 	struct kv_engine *x; /* borrowed */
+	struct kv_cache *follower; /* of x */
 	enum kvk_type type;
 	size_t room;          /* tokens, as asked for */
 	size_t next;          /* position of the next token */
 	struct layer *layers; /* [L] */
-	size_t *heads;        /* [L][2][Hq]: owner of every start and len */
+	size_t *heads;        /* [L][3][Hq]: owner of every start, len and before */
+	bool tapped;          /* somebody has seen rows of what is being appended */
 };
 
 static const struct kv_config *
@@ -49,16 +54,18 @@ kv_cache_new(struct kv_cache **out, struct kv_engine *x, enum kvk_type type, siz
 		    type < KVK_N_TYPES ? kvk_types[type].name : "an unknown type");
 	if ((c = kv_alloc(1, sizeof *c, e)) == NULL)
 		return KV_EMEM;
-	*c = (struct kv_cache){ .x = x, .type = type, .room = room };
+	*c = (struct kv_cache){ .x = x, .follower = x->caches, .type = type, .room = room };
+	x->caches = c;
 	c->layers = kv_alloc(cfg->L, sizeof *c->layers, e);
-	c->heads = kv_alloc(2 * cfg->L * cfg->Hq, sizeof *c->heads, e);
+	c->heads = kv_alloc(3 * cfg->L * cfg->Hq, sizeof *c->heads, e);
 	if (c->layers == NULL || c->heads == NULL) {
 		kv_cache_free(c);
 		return KV_EMEM;
 	}
 	for (size_t l = 0; l < cfg->L; l++) {
-		c->layers[l].start = c->heads + 2 * l * cfg->Hq;
+		c->layers[l].start = c->heads + 3 * l * cfg->Hq;
 		c->layers[l].len = c->layers[l].start + cfg->Hq;
+		c->layers[l].before = c->layers[l].len + cfg->Hq;
 	}
 	*out = c;
 	return KV_OK;
@@ -76,10 +83,17 @@ free_entries(const struct kv_cache *c, struct layer *y)
 void
 kv_cache_free(struct kv_cache *c)
 {
+	struct kv_cache **at;
+
 	if (c == NULL)
 		return;
-	for (size_t l = 0; c->layers != NULL && l < config(c)->L; l++)
+	for (at = &c->x->caches; *at != c; at = &(*at)->follower)
+		;
+	*at = c->follower;
+	for (size_t l = 0; c->layers != NULL && l < config(c)->L; l++) {
 		free_entries(c, &c->layers[l]);
+		free(c->layers[l].waiting);
+	}
 	free(c->heads);
 	free(c->layers);
 	free(c);
@@ -111,6 +125,77 @@ reserve(struct kv_cache *c, struct layer *y, size_t H, size_t n, struct kv_err *
 	return KV_OK;
 }
 
+/* ---- from one device to another */
+
+struct kv_cache *
+kv_cache_next(const struct kv_cache *c)
+{
+	return c->follower;
+}
+
+/* Of k, as of v. */
+static size_t
+bytes_of(const struct kv_cache *c, const struct layer *y)
+{
+	return y->rows * config(c)->D * kvk_types[c->type].bytes;
+}
+
+int
+kv_cache_leave(struct kv_cache *c, struct kv_err *e)
+{
+	const struct kv_device *d = c->x->d;
+	int rc = KV_OK;
+
+	for (size_t l = 0; l < config(c)->L; l++) {
+		struct layer *y = &c->layers[l];
+		const size_t bytes = bytes_of(c, y);
+
+		if (y->k == NULL)
+			continue;
+		free(y->waiting);
+		if ((y->waiting = kv_alloc_unset(2 * bytes + 1, 1, e)) == NULL)
+			return KV_EMEM;
+		if ((rc = kv_device_get(d, y->waiting, y->k, bytes, "cache entries", e)) < 0 ||
+		    (rc = kv_device_get(d, (char *)y->waiting + bytes, y->v, bytes, "cache entries", e)) < 0)
+			return rc;
+	}
+	for (size_t l = 0; l < config(c)->L; l++) {
+		struct layer *y = &c->layers[l];
+
+		kv_device_free(d, y->v);
+		kv_device_free(d, y->k);
+		y->k = y->v = NULL;
+	}
+	return KV_OK;
+}
+
+int
+kv_cache_enter(struct kv_cache *c, struct kv_err *e)
+{
+	const struct kv_device *d = c->x->d;
+	int status;
+
+	for (size_t l = 0; l < config(c)->L; l++) {
+		struct layer *y = &c->layers[l];
+		const size_t bytes = bytes_of(c, y);
+
+		if (y->waiting == NULL)
+			continue;
+		if ((y->k = kv_device_alloc(d, bytes, 1, e)) == NULL ||
+		    (y->v = kv_device_alloc(d, bytes, 1, e)) == NULL)
+			return KV_EMEM;
+		status = d->op->put(d->dev, y->k, y->waiting, bytes) ||
+		    d->op->put(d->dev, y->v, (char *)y->waiting + bytes, bytes);
+		if (status != 0)
+			return kv_device_check(d, status, "cache entries", e);
+		free(y->waiting);
+		y->waiting = NULL;
+	}
+	return KV_OK;
+}
+
+/* ---- entries */
+
 static int
 put_head(
     struct kv_cache *c, struct layer *y, size_t h, const void *k, const void *v, const size_t *offset, struct kv_err *e)
@@ -126,12 +211,25 @@ put_head(
 	return kv_device_check(d, status, "cache entries", e);
 }
 
+static int
+set(struct kv_cache *c, size_t layer, size_t H, const void *k, const void *v, const size_t *offset, struct kv_err *e)
+{
+	struct layer *y = &c->layers[layer];
+	int rc = reserve(c, y, H, offset[H] - offset[0], e);
+
+	for (size_t h = 0; h < H && rc == KV_OK; h++) {
+		y->start[h] = offset[h] - offset[0] + h * c->room;
+		y->len[h] = offset[h + 1] - offset[h];
+		rc = put_head(c, y, h, k, v, offset, e);
+	}
+	return rc < 0 ? kv_where(e, "layer %zu", layer) : rc;
+}
+
 int
 kv_cache_set(
     struct kv_cache *c, size_t layer, size_t H, const void *k, const void *v, const size_t *offset, struct kv_err *e)
 {
 	const struct kv_config *cfg = config(c);
-	struct layer *y;
 	int rc;
 
 	if (layer >= cfg->L)
@@ -144,16 +242,9 @@ kv_cache_set(
 		if (offset[h] > offset[h + 1])
 			return kv_fail(e, KV_ESHAPE, "layer %zu: the offset of head %zu descends from %zu to %zu",
 			    layer, h, offset[h], offset[h + 1]);
-	y = &c->layers[layer];
-	if ((rc = reserve(c, y, H, offset[H] - offset[0], e)) < 0)
-		return kv_where(e, "layer %zu", layer);
-	for (size_t h = 0; h < H; h++) {
-		y->start[h] = offset[h] - offset[0] + h * c->room;
-		y->len[h] = offset[h + 1] - offset[h];
-		if ((rc = put_head(c, y, h, k, v, offset, e)) < 0)
-			return kv_where(e, "layer %zu", layer);
-	}
-	return KV_OK;
+	if ((rc = set(c, layer, H, k, v, offset, e)) < 0 && (rc = kv_engine_fall_back(c->x, rc, e)) == KV_OK)
+		rc = set(c, layer, H, k, v, offset, e);
+	return rc;
 }
 
 void
@@ -200,7 +291,7 @@ check_extend(const struct kv_cache *c, size_t n, size_t n_logits, struct kv_err 
 
 /* Weights, working memory for n rows, and empty layers where nothing was loaded. */
 static int
-prepare(struct kv_cache *c, struct kv_rows *rows, size_t n, struct kv_err *e)
+prepare(struct kv_cache *c, struct kv_rows *rows, size_t n, size_t n_logits, struct kv_err *e)
 {
 	const struct kv_config *cfg = config(c);
 	int rc = kv_engine_make_resident(c->x, e);
@@ -209,7 +300,8 @@ prepare(struct kv_cache *c, struct kv_rows *rows, size_t n, struct kv_err *e)
 		return rc;
 	*rows = (struct kv_rows){ .n = n, .pos = c->next };
 	if ((rows->x = kv_engine_work(c->x, KV_WORK_X, n, cfg->d, e)) == NULL ||
-	    (rows->q = kv_engine_work(c->x, KV_WORK_Q, n, cfg->Hq * cfg->D, e)) == NULL)
+	    (rows->q = kv_engine_work(c->x, KV_WORK_Q, n, cfg->Hq * cfg->D, e)) == NULL ||
+	    kv_rows_memory(c->x, n, e) < 0 || kv_logits_memory(c->x, n_logits, e) == NULL)
 		return KV_EMEM;
 	for (size_t l = 0; l < cfg->L; l++) {
 		struct layer *y = &c->layers[l];
@@ -246,10 +338,27 @@ run_layers(struct kv_cache *c, const struct kv_rows *rows, const int32_t *tokens
 		rc = kv_rows_layer(c->x, &c->x->resident[l], l, rows, &kv, y->len, e);
 		if (rc == KV_OK && check)
 			rc = kv_rows_finite(c->x, rows, 0, (long)l, e);
-		if (rc == KV_OK && tap != NULL)
+		if (rc == KV_OK && tap != NULL) {
+			c->tapped = true;
 			rc = tap->fn(tap->ctx, &view, e);
+		}
 	}
 	return rc;
+}
+
+/* How many entries there are, kept or put back. */
+static void
+remember(struct kv_cache *c)
+{
+	for (size_t l = 0; l < config(c)->L; l++)
+		memcpy(c->layers[l].before, c->layers[l].len, c->layers[l].H * sizeof(size_t));
+}
+
+static void
+take_back(struct kv_cache *c)
+{
+	for (size_t l = 0; l < config(c)->L; l++)
+		memcpy(c->layers[l].len, c->layers[l].before, c->layers[l].H * sizeof(size_t));
 }
 
 /* Logits came out non-finite, e says which: run the same rows again, watching, to name the layer where it began. */
@@ -266,22 +375,52 @@ name_culprit(struct kv_cache *c, const struct kv_rows *rows, const int32_t *toke
 	return rc < 0 ? rc : KV_EFAIL;
 }
 
-int
-kv_extend(struct kv_cache *c, const int32_t *tokens, size_t n, float *logits, size_t n_logits,
+static int
+append(struct kv_cache *c, const int32_t *tokens, size_t n, float *logits, size_t n_logits,
     const struct kv_extend_tap *tap, struct kv_err *e)
 {
 	const struct kv_config *cfg = config(c);
 	struct kv_rows rows;
 	int rc;
 
-	if ((rc = check_extend(c, n, n_logits, e)) < 0 || (rc = prepare(c, &rows, n, e)) < 0 ||
-	    (rc = run_layers(c, &rows, tokens, tap, false, e)) < 0 ||
-	    (rc = kv_rows_logits(c->x, rows.x + (n - n_logits) * cfg->d, n_logits, logits, e)) < 0)
+	if ((rc = prepare(c, &rows, n, n_logits, e)) < 0)
 		return rc;
+	remember(c);
+	if ((rc = run_layers(c, &rows, tokens, tap, false, e)) < 0 ||
+	    (rc = kv_rows_logits(c->x, rows.x + (n - n_logits) * cfg->d, n_logits, logits, e)) < 0) {
+		take_back(c);
+		return rc;
+	}
 	if (kv_logits_finite(logits, n_logits, cfg->vocab, c->next + n - n_logits, e) < 0)
 		return name_culprit(c, &rows, tokens, e);
 	for (size_t l = 0; l < cfg->L; l++)
 		c->layers[l].room -= n;
 	c->next += n;
 	return KV_OK;
+}
+
+int
+kv_extend(struct kv_cache *c, const int32_t *tokens, size_t n, float *logits, size_t n_logits,
+    const struct kv_extend_tap *tap, struct kv_err *e)
+{
+	int rc;
+
+	if ((rc = check_extend(c, n, n_logits, e)) < 0)
+		return rc;
+	c->tapped = false;
+	rc = append(c, tokens, n, logits, n_logits, tap, e);
+	if (rc < 0 && !c->tapped && (rc = kv_engine_fall_back(c->x, rc, e)) == KV_OK)
+		rc = append(c, tokens, n, logits, n_logits, tap, e);
+	return rc;
+}
+
+int
+kv_cache_ready(struct kv_cache *c, size_t n, struct kv_err *e)
+{
+	struct kv_rows rows;
+	int rc = prepare(c, &rows, n, n, e);
+
+	if (rc < 0 && (rc = kv_engine_fall_back(c->x, rc, e)) == KV_OK)
+		rc = prepare(c, &rows, n, n, e);
+	return rc;
 }

@@ -194,6 +194,7 @@ close_kept(struct kv_engine *x)
 	while (x->n_kept > 0)
 		kv_engine_close_layer(x, &x->kept[--x->n_kept]);
 	free(x->kept);
+	x->kept = NULL;
 }
 
 static void
@@ -223,6 +224,79 @@ kv_engine_make_resident(struct kv_engine *x, struct kv_err *e)
 	return KV_OK;
 }
 
+/* ---- coming and going */
+
+/* What it has on the device from the beginning. */
+static int
+enter(struct kv_engine *x, struct kv_err *e)
+{
+	int rc;
+
+	if ((rc = put_rope(x, e)) < 0 || (rc = put_vectors(x, e)) < 0)
+		return rc;
+	return open_tables(x, e);
+}
+
+/* Gives back everything there. */
+static void
+leave(struct kv_engine *x)
+{
+	for (size_t i = 0; i < KV_N_WORK; i++) {
+		kv_device_free(x->d, x->work[i].p);
+		x->work[i].p = NULL;
+		x->work[i].floats = 0;
+	}
+	close_resident(x);
+	close_kept(x);
+	if (x->out != NULL && x->out != x->embed)
+		x->d->op->weight_close(x->d->dev, x->out);
+	if (x->embed != NULL)
+		x->d->op->weight_close(x->d->dev, x->embed);
+	x->out = x->embed = NULL;
+	kv_device_free(x->d, x->vectors);
+	x->vectors = NULL;
+	kv_device_free(x->d, (void *)x->rope.inv_freq);
+	x->rope.inv_freq = NULL;
+}
+
+static int
+all_leave(struct kv_engine *x, struct kv_err *e)
+{
+	int rc = KV_OK;
+
+	for (struct kv_cache *c = x->caches; c != NULL && rc == KV_OK; c = kv_cache_next(c))
+		rc = kv_cache_leave(c, e);
+	if (rc < 0)
+		return rc;
+	for (struct kv_adapters *a = x->adapters; a != NULL; a = a->next)
+		kv_adapters_leave(a);
+	leave(x);
+	return KV_OK;
+}
+
+static int
+all_enter(struct kv_engine *x, struct kv_err *e)
+{
+	int rc = enter(x, e);
+
+	for (struct kv_cache *c = x->caches; c != NULL && rc == KV_OK; c = kv_cache_next(c))
+		rc = kv_cache_enter(c, e);
+	for (struct kv_adapters *a = x->adapters; a != NULL && rc == KV_OK; a = a->next)
+		rc = kv_adapters_enter(a, e);
+	return rc;
+}
+
+int
+kv_engine_fall_back(struct kv_engine *x, int rc, struct kv_err *e)
+{
+	struct kv_err other = { 0 };
+
+	if (x->shows || !kv_device_can_fall_back(x->d, e) || all_leave(x, &other) < 0 ||
+	    (rc = kv_device_fall_back(x->d, rc, e)) < 0)
+		return rc;
+	return all_enter(x, e);
+}
+
 int
 kv_engine_new(struct kv_engine **out, const struct kv_model *m, struct kv_device *d, struct kv_err *e)
 {
@@ -241,12 +315,8 @@ kv_engine_new(struct kv_engine **out, const struct kv_model *m, struct kv_device
 	x->k_at = kv_alloc(c->Hq, sizeof *x->k_at, e);
 	x->q_at = kv_alloc(c->Hq, sizeof *x->q_at, e);
 	rc = x->vector == NULL || x->k_at == NULL || x->q_at == NULL ? KV_EMEM : KV_OK;
-	if (rc == KV_OK)
-		rc = put_rope(x, e);
-	if (rc == KV_OK)
-		rc = put_vectors(x, e);
-	if (rc == KV_OK)
-		rc = open_tables(x, e);
+	if (rc == KV_OK && (rc = enter(x, e)) < 0)
+		rc = kv_engine_fall_back(x, rc, e);
 	if (rc < 0) {
 		kv_engine_free(x);
 		return rc;
@@ -260,16 +330,7 @@ kv_engine_free(struct kv_engine *x)
 {
 	if (x == NULL)
 		return;
-	for (size_t i = 0; i < KV_N_WORK; i++)
-		kv_device_free(x->d, x->work[i].p);
-	close_resident(x);
-	close_kept(x);
-	if (x->out != NULL && x->out != x->embed)
-		x->d->op->weight_close(x->d->dev, x->out);
-	if (x->embed != NULL)
-		x->d->op->weight_close(x->d->dev, x->embed);
-	kv_device_free(x->d, x->vectors);
-	kv_device_free(x->d, (void *)x->rope.inv_freq);
+	leave(x);
 	free(x->q_at);
 	free(x->k_at);
 	free(x->vector);

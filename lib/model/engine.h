@@ -30,7 +30,10 @@ enum kv_work {
 
 struct kv_engine {
 	const struct kv_model *m; /* borrowed */
-	const struct kv_device *d;
+	struct kv_device *d;      /* borrowed, open */
+	struct kv_cache *caches;      /* those that it has, and their adapters: they come along when the device changes */
+	struct kv_adapters *adapters;
+	bool shows; /* a prefill is showing a layer: it needs the device as it is */
 	struct kvk_rope rope;     /* inv_freq owned */
 	float *vectors;           /* device: every norm weight and bias as f32, one block */
 	const float **vector;     /* host [L][KV_N_ROLES] into it, NULL where absent; roles not per layer in row 0 */
@@ -45,6 +48,10 @@ struct kv_engine {
 	} work[KV_N_WORK];
 	size_t *k_at, *q_at; /* host [Hq] row numbers for one kernel call */
 };
+
+/* After a fault (rc, e) of work that can be done again: as kv_device_fall_back(), and with the new device the engine is
+ * ready, its caches hold the entries that they held, its adapters are open.  Working memory and weights start anew. */
+int kv_engine_fall_back(struct kv_engine *x, int rc, struct kv_err *e);
 
 /* At least a * b floats of working memory, contents undefined; NULL with the fault recorded. */
 float *kv_engine_work(struct kv_engine *x, enum kv_work which, size_t a, size_t b, struct kv_err *e);
@@ -67,10 +74,21 @@ struct kv_adapter_weights {
 
 struct kv_adapters {
 	struct kv_engine *x; /* borrowed, as the module */
+	struct kv_adapters *next; /* of x */
 	const struct kv_lookahead *m;
 	struct kv_adapter_weights *weights; /* [L][KV_N_ROLES]; NULL when none would do anything */
 	float *scaled;                      /* host: what the b were opened from */
 };
+
+/* Open them on the engine's device, and close them there. */
+int kv_adapters_enter(struct kv_adapters *a, struct kv_err *e);
+void kv_adapters_leave(struct kv_adapters *a);
+
+/* A cache's entries from the device to the host, where they wait; and to the engine's device, which may be another one
+ * by then. */
+int kv_cache_leave(struct kv_cache *c, struct kv_err *e);
+int kv_cache_enter(struct kv_cache *c, struct kv_err *e);
+struct kv_cache *kv_cache_next(const struct kv_cache *c); /* of the engine's; NULL: none */
 
 /* n rows on their way through the layers. */
 struct kv_rows {
@@ -91,6 +109,11 @@ int kv_rows_embed(struct kv_engine *x, const struct kv_rows *rows, const int32_t
  * change these. */
 int kv_rows_layer(struct kv_engine *x, const struct kv_layer_weights *w, size_t layer, const struct kv_rows *rows,
     const struct kvk_ragged *cache, size_t *len, struct kv_err *e);
+
+/* What n rows will need in a layer, and where kv_rows_logits() has its products of n rows: taken before the work, it is
+ * there when it is due.  NULL with the fault recorded. */
+int kv_rows_memory(struct kv_engine *x, size_t n, struct kv_err *e);
+float *kv_logits_memory(struct kv_engine *x, size_t n, struct kv_err *e);
 
 /* Logits [n][vocab] f32 on the host of n rows of the residual stream that has left the last layer. */
 int kv_rows_logits(struct kv_engine *x, const float *rows, size_t n, float *logits, struct kv_err *e);

@@ -148,6 +148,14 @@ chunk_memory(struct kv_engine *x, struct chunk *c, size_t n, const struct kv_ada
 	return KV_OK;
 }
 
+int
+kv_rows_memory(struct kv_engine *x, size_t n, struct kv_err *e)
+{
+	struct chunk c = { .n = 0 };
+
+	return chunk_memory(x, &c, least(n, x->d->op->chunk_rows), NULL, e);
+}
+
 /* Rows at .. at + n - 1 of all: where their queries, keys and values go; the cache counts their entries. */
 static void
 place_chunk(struct kv_engine *x, struct chunk *c, const struct kv_rows *rows, size_t at, size_t n, size_t *len)
@@ -192,6 +200,12 @@ kv_rows_layer(struct kv_engine *x, const struct kv_layer_weights *w, size_t laye
 	return rc < 0 ? kv_where(e, "layer %zu", layer) : rc;
 }
 
+float *
+kv_logits_memory(struct kv_engine *x, size_t n, struct kv_err *e)
+{
+	return kv_engine_work(x, KV_WORK_LOGITS, least(n, LOGIT_ROWS), x->m->cfg.vocab, e);
+}
+
 int
 kv_rows_logits(struct kv_engine *x, const float *rows, size_t n, float *logits, struct kv_err *e)
 {
@@ -205,7 +219,7 @@ kv_rows_logits(struct kv_engine *x, const float *rows, size_t n, float *logits, 
 	if (n == 0)
 		return KV_OK;
 	if ((norm = kv_engine_work(x, KV_WORK_NORM, most, cfg->d, e)) == NULL ||
-	    (y = kv_engine_work(x, KV_WORK_LOGITS, most, cfg->vocab, e)) == NULL)
+	    (y = kv_logits_memory(x, n, e)) == NULL)
 		return KV_EMEM;
 	for (size_t i = 0; i < n && rc == KV_OK; i += m) {
 		m = least(n - i, most);

@@ -20,7 +20,11 @@
 #include "lib/model/model.h"
 
 /* A model on a device, with working memory that grows to the longest prompt seen.  One call at a time; callbacks must
- * not run the engine they are called from. */
+ * not run the engine they are called from.
+ *
+ * A card that auto chose and that fails, for want of memory mostly, gives way to the CPU (kv_device_fall_back()): a call
+ * of which nobody has seen anything yet is done again there, and caches and adapters move along.  A prefill that has
+ * shown a layer, and rows whose tap has been called, fail. */
 struct kv_engine;
 
 /* Opens the device if it is only planned.  Keeps model and device borrowed.  Fails: KV_EMEM, KV_EDEV (an operation the
@@ -84,6 +88,9 @@ void kv_cache_free(struct kv_cache *c);
  * Fails: KV_EARG (layer), KV_ESHAPE (H does not fit, offsets descend), KV_EMEM, KV_EDEV. */
 int kv_cache_set(
     struct kv_cache *c, size_t layer, size_t H, const void *k, const void *v, const size_t *offset, struct kv_err *e);
+/* Weights and memory for kv_extend() of n tokens with n logits, so that it hardly fails for want of them when something has
+ * been said already.  Fails: KV_EMEM, KV_EDEV. */
+int kv_cache_ready(struct kv_cache *c, size_t n, struct kv_err *e);
 /* True position of the next token; not derivable from entry counts. */
 void kv_cache_seek(struct kv_cache *c, size_t next_position);
 size_t kv_cache_position(const struct kv_cache *c);
@@ -99,7 +106,8 @@ struct kv_extend_tap {
  * host: those of the last n_logits rows (0 <= n_logits <= n).  tap NULL: none.  A layer that was never loaded starts
  * empty.
  * Fails: KV_ESHAPE (no room left, beyond the context), KV_EARG (token id), before anything has changed; KV_EFAIL (not
- * finite), KV_EDEV, KV_EMEM, and the tap's: the cache is then good for kv_cache_free and kv_cache_set only. */
+ * finite) and the tap's: the cache is then good for kv_cache_free and kv_cache_set only; KV_EDEV, KV_EMEM: it is as it
+ * was. */
 int kv_extend(struct kv_cache *c, const int32_t *tokens, size_t n, float *logits, size_t n_logits,
     const struct kv_extend_tap *tap, struct kv_err *e);
 

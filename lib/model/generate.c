@@ -26,6 +26,8 @@ kv_generate(struct kv_cache *c, const struct kv_generation *g, float *logits, en
 	int rc;
 
 	*why = KV_STOP_LENGTH;
+	if (g->max_tokens + g->feed_last > 1 && (rc = kv_cache_ready(c, 1, e)) < 0)
+		return rc;
 	for (size_t i = 0; i < g->max_tokens; i++) {
 		size_t position = kv_cache_position(c);
 		bool last = i + 1 == g->max_tokens, end;
@@ -76,7 +78,7 @@ int
 kv_follow(struct kv_cache *c, const struct kv_generation *g, const int32_t *ids, size_t n, float *logits, double *nll,
     struct kv_err *e)
 {
-	size_t first = kv_cache_position(c), fed;
+	size_t first = kv_cache_position(c), fed = n < FOLLOW_ROWS ? n : FOLLOW_ROWS;
 	float *block;
 	int rc;
 
@@ -88,7 +90,8 @@ kv_follow(struct kv_cache *c, const struct kv_generation *g, const int32_t *ids,
 		return KV_OK;
 	if ((block = kv_alloc(FOLLOW_ROWS * g->cfg->vocab, sizeof *block, e)) == NULL)
 		return KV_EMEM;
-	rc = follow_rows(g, ids, first, 0, 1, logits, nll, e);
+	if ((rc = kv_cache_ready(c, fed, e)) == KV_OK)
+		rc = follow_rows(g, ids, first, 0, 1, logits, nll, e);
 	for (size_t i = 0; rc == KV_OK && i < n; i += fed) {
 		size_t left = n - i - (g->feed_last ? 0 : 1); /* tokens still to append */
 

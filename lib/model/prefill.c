@@ -17,6 +17,7 @@ struct prefill {
 	size_t n_taken;               /* layers whose weights were taken so far */
 	kv_layer_fn fn;
 	void *ctx;
+	bool shown; /* fn has seen a layer */
 };
 
 static size_t
@@ -43,7 +44,7 @@ check_input(const struct kv_config *c, const struct kv_prefill_input *in, struct
 }
 
 static int
-take_memory(struct prefill *p, const struct kv_prefill_input *in, struct kv_err *e)
+take_memory(struct prefill *p, const struct kv_prefill_input *in, size_t n_logits, struct kv_err *e)
 {
 	const struct kv_config *c = &p->x->m->cfg;
 	const size_t n_behind = rows_behind(in);
@@ -63,8 +64,9 @@ take_memory(struct prefill *p, const struct kv_prefill_input *in, struct kv_err 
 	    (p->prompt.q = kv_engine_work(p->x, KV_WORK_Q, in->T, c->Hq * c->D, e)) == NULL ||
 	    (p->behind.q = kv_engine_work(p->x, KV_WORK_Q_BEHIND, n_behind, c->Hq * c->D, e)) == NULL ||
 	    (p->cache.k = kv_engine_work(p->x, KV_WORK_K, n, c->Hkv * c->D, e)) == NULL ||
-	    (p->cache.v = kv_engine_work(p->x, KV_WORK_V, n, c->Hkv * c->D, e)) == NULL)
-		return KV_EMEM;
+	    (p->cache.v = kv_engine_work(p->x, KV_WORK_V, n, c->Hkv * c->D, e)) == NULL ||
+	    kv_logits_memory(p->x, n_logits, e) == NULL)
+		return kv_where(e, "%zu tokens", n);
 	p->behind.x = p->prompt.x + in->T * c->d;
 	return KV_OK;
 }
@@ -141,6 +143,19 @@ view_of(const struct prefill *p, size_t layer)
 	};
 }
 
+static int
+show(struct prefill *p, const struct kv_layer_view *view, struct kv_err *e)
+{
+	int rc;
+
+	if (p->fn == NULL)
+		return KV_OK;
+	p->shown = p->x->shows = true;
+	rc = p->fn(p->ctx, view, e);
+	p->x->shows = false;
+	return rc;
+}
+
 /* The weights of all layers up to this one that are not there yet. */
 static int
 take_weights(struct prefill *p, size_t layer, struct kv_err *e)
@@ -179,7 +194,7 @@ run_layer(struct prefill *p, size_t layer, struct kv_err *e)
 		rc = check_last(p->x, &p->behind, layer, e);
 	if (rc == KV_EFAIL && layer == 0)
 		blame_embedding(p, e);
-	return rc == KV_OK && p->fn != NULL ? p->fn(p->ctx, &view, e) : rc;
+	return rc == KV_OK ? show(p, &view, e) : rc;
 }
 
 static int
@@ -192,24 +207,42 @@ last_logits(struct prefill *p, float *logits, struct kv_err *e)
 	return rc == KV_OK ? kv_logits_finite(logits, 1, c->vocab, last, e) : rc;
 }
 
+static int
+run(struct prefill *p, float *logits, struct kv_err *e)
+{
+	const struct kv_prefill_input *in = p->in;
+	struct kv_engine *x = p->x;
+	int rc;
+
+	if ((rc = take_memory(p, in, logits != NULL ? 1 : 0, e)) < 0 ||
+	    (rc = embed(p, &p->prompt, in->tokens, e)) < 0 || (rc = embed_behind(p, in, e)) < 0)
+		goto done;
+	for (size_t layer = 0; layer < x->m->cfg.L; layer++)
+		if ((rc = run_layer(p, layer, e)) < 0)
+			goto done;
+	if (logits != NULL)
+		rc = last_logits(p, logits, e);
+done:
+	kv_engine_give_layer(x, &p->w[0]);
+	kv_engine_give_layer(x, &p->w[1]);
+	free(p->start);
+	return rc;
+}
+
 int
 kv_prefill(
     struct kv_engine *x, const struct kv_prefill_input *in, kv_layer_fn fn, void *ctx, float *logits, struct kv_err *e)
 {
-	struct prefill p = { .x = x, .in = in, .fn = fn, .ctx = ctx };
+	const struct prefill start = { .x = x, .in = in, .fn = fn, .ctx = ctx };
+	struct prefill p = start;
 	int rc;
 
-	if ((rc = check_input(&x->m->cfg, in, e)) < 0 || (rc = take_memory(&p, in, e)) < 0 ||
-	    (rc = embed(&p, &p.prompt, in->tokens, e)) < 0 || (rc = embed_behind(&p, in, e)) < 0)
-		goto done;
-	for (size_t layer = 0; layer < x->m->cfg.L; layer++)
-		if ((rc = run_layer(&p, layer, e)) < 0)
-			goto done;
-	if (logits != NULL)
-		rc = last_logits(&p, logits, e);
-done:
-	kv_engine_give_layer(x, &p.w[0]);
-	kv_engine_give_layer(x, &p.w[1]);
-	free(p.start);
+	if ((rc = check_input(&x->m->cfg, in, e)) < 0)
+		return rc;
+	rc = run(&p, logits, e);
+	if (rc < 0 && !p.shown && (rc = kv_engine_fall_back(x, rc, e)) == KV_OK) {
+		p = start;
+		rc = run(&p, logits, e);
+	}
 	return rc;
 }

@@ -65,8 +65,8 @@ take_token(void *ctx, int32_t id, bool end, const float *logits, struct kv_err *
 	return end ? KV_OK : kv_ids_add(ctx, id, e);
 }
 
-int
-kv_respond(struct kv_engine *x, const struct kv_respond *o, struct kv_ids *ids, enum kv_stop *why, struct kv_err *e)
+static int
+respond(struct kv_engine *x, const struct kv_respond *o, struct kv_ids *ids, enum kv_stop *why, struct kv_err *e)
 {
 	const struct kv_config *cfg = &x->m->cfg;
 	struct filling f = { .x = x, .o = o };
@@ -94,5 +94,18 @@ kv_respond(struct kv_engine *x, const struct kv_respond *o, struct kv_ids *ids, 
 done:
 	kv_cache_free(f.cache);
 	free(logits);
+	return rc;
+}
+
+int
+kv_respond(struct kv_engine *x, const struct kv_respond *o, struct kv_ids *ids, enum kv_stop *why, struct kv_err *e)
+{
+	const size_t first = ids->n;
+	int rc = respond(x, o, ids, why, e);
+
+	if (rc < 0 && (rc = kv_engine_fall_back(x, rc, e)) == KV_OK) {
+		ids->n = first;
+		rc = respond(x, o, ids, why, e);
+	}
 	return rc;
 }

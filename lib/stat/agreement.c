@@ -101,7 +101,7 @@ top_of(
 		memcpy(x + h * n, row(s, h), n * sizeof *x);
 		offset[h + 1] = offset[h] + k;
 	}
-	rc = kv_evict_select(v->device, &job, *top, e);
+	rc = kv_stat_select(v, &job, *top, e);
 done:
 	free(offset);
 	free(x);

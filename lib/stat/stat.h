@@ -57,6 +57,8 @@ struct kv_stat_scores {
 int kv_stat_scores(struct kv_stat_view *v, bool pooled, struct kv_stat_scores *s, struct kv_err *e);
 /* The raw scores as shares of attention: KV_END when one is negative or infinite.  NaN counts as nothing. */
 int kv_stat_masses(struct kv_stat_view *v, struct kv_stat_scores *s, struct kv_err *e);
+/* kv_evict_select() on the view's device, which may become the CPU. */
+int kv_stat_select(const struct kv_stat_view *v, const struct kv_selection *job, int32_t *index, struct kv_err *e);
 
 /* The positions that each head keeps: `index`; else what kv-evict would keep by `score` and `budget`; else, of a cache
  * that nobody evicted from, all. */

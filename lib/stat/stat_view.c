@@ -70,8 +70,20 @@ kv_stat_scores(struct kv_stat_view *v, bool pooled, struct kv_stat_scores *s, st
 		if ((v->pooled = kv_alloc(v->H * v->n, sizeof *v->pooled, e)) == NULL)
 			return KV_EMEM;
 		rc = kv_pooled(v->device, &v->attrs, v->raw, v->H, v->n, v->pooled, e);
+		if (rc < 0 && (rc = kv_device_fall_back(v->device, rc, e)) == KV_OK)
+			rc = kv_pooled(v->device, &v->attrs, v->raw, v->H, v->n, v->pooled, e);
 	}
 	*s = (struct kv_stat_scores){ pooled ? v->pooled : v->raw, v->H, v->n };
+	return rc;
+}
+
+int
+kv_stat_select(const struct kv_stat_view *v, const struct kv_selection *job, int32_t *index, struct kv_err *e)
+{
+	int rc = kv_evict_select(v->device, job, index, e);
+
+	if (rc < 0 && (rc = kv_device_fall_back(v->device, rc, e)) == KV_OK)
+		rc = kv_evict_select(v->device, job, index, e);
 	return rc;
 }
 
@@ -219,7 +231,7 @@ select_kept(struct kv_stat_view *v, size_t H, const size_t *B, struct kv_err *e)
 			return rc;
 		job.protect = v->protect->data;
 	}
-	return kv_evict_select(v->device, &job, v->index_own, e);
+	return kv_stat_select(v, &job, v->index_own, e);
 }
 
 static int

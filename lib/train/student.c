@@ -121,12 +121,9 @@ back_memory(struct kv_student *s, struct kv_err *e)
 static int
 open_all(struct kv_student *s, struct kv_err *e)
 {
-	const struct kv_config *c = config(s);
 	int rc = KV_OK;
 
-	if ((s->w = kv_alloc(c->L, sizeof *s->w, e)) == NULL)
-		return KV_EMEM;
-	for (size_t l = 0; l < c->L && rc == KV_OK; l++)
+	for (size_t l = 0; l < config(s)->L && rc == KV_OK; l++)
 		rc = kv_engine_open_layer(s->x, l, KVK_MANY_ROWS, &s->w[l], e);
 	return rc;
 }
@@ -139,14 +136,50 @@ numbers(struct kv_student *s, struct kv_err *e)
 
 	if ((s->parameters = kv_device_alloc(d, s->shape->n_parameters, sizeof(float), e)) == NULL ||
 	    (s->gradient = kv_device_alloc(d, s->shape->n_parameters, sizeof(float), e)) == NULL ||
-	    (s->one = kv_device_alloc(d, 1, sizeof(float), e)) == NULL ||
-	    (s->zeros = kv_alloc(s->shape->n_parameters, sizeof(float), e)) == NULL ||
-	    (s->at = kv_alloc(config(s)->Hq, sizeof *s->at, e)) == NULL)
+	    (s->one = kv_device_alloc(d, 1, sizeof(float), e)) == NULL)
 		return KV_EMEM;
 	return kv_device_check(d,
 	    d->op->put(d->dev, s->one, &one, sizeof one) ||
 		d->op->put(d->dev, s->gradient, s->zeros, s->shape->n_parameters * sizeof(float)),
 	    "parameters", e);
+}
+
+/* What it has on the device from the beginning. */
+static int
+enter(struct kv_student *s, struct kv_err *e)
+{
+	int rc;
+
+	if ((rc = open_all(s, e)) < 0 || (rc = numbers(s, e)) < 0)
+		return rc;
+	return back_memory(s, e);
+}
+
+/* Gives back everything there. */
+static void
+leave(struct kv_student *s)
+{
+	float **const blocks[] = { &s->dx, &s->dmid, &s->d1, &s->d2, &s->d3, &s->dq, &s->dk, &s->dv, &s->u, &s->s, &s->one,
+		&s->gradient, &s->parameters };
+
+	for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+		kv_device_free(s->x->d, *blocks[i]);
+		*blocks[i] = NULL;
+	}
+	s->s_floats = 0;
+	traces_fini(s, &s->truth);
+	traces_fini(s, &s->train);
+	for (size_t l = 0; s->w != NULL && l < config(s)->L; l++)
+		kv_engine_close_layer(s->x, &s->w[l]);
+}
+
+int
+kv_student_fall_back(struct kv_student *s, int rc, struct kv_err *e)
+{
+	if (s == NULL || !kv_device_can_fall_back(s->x->d, e))
+		return rc;
+	leave(s);
+	return (rc = kv_engine_fall_back(s->x, rc, e)) == KV_OK ? enter(s, e) : rc;
 }
 
 int
@@ -168,8 +201,14 @@ kv_student_new(struct kv_student **out, struct kv_engine *x, struct kv_device *d
 	if ((s = kv_alloc(1, sizeof *s, e)) == NULL)
 		return KV_EMEM;
 	s->x = x;
-	if ((rc = kv_lookahead_new(&s->shape, &x->m->cfg, shape, e)) < 0 || (rc = open_all(s, e)) < 0 ||
-	    (rc = numbers(s, e)) < 0 || (rc = back_memory(s, e)) < 0) {
+	rc = kv_lookahead_new(&s->shape, &x->m->cfg, shape, e);
+	if (rc == KV_OK && ((s->w = kv_alloc(x->m->cfg.L, sizeof *s->w, e)) == NULL ||
+			       (s->zeros = kv_alloc(s->shape->n_parameters, sizeof(float), e)) == NULL ||
+			       (s->at = kv_alloc(x->m->cfg.Hq, sizeof *s->at, e)) == NULL))
+		rc = KV_EMEM;
+	if (rc == KV_OK && (rc = enter(s, e)) < 0)
+		rc = kv_student_fall_back(s, rc, e);
+	if (rc < 0) {
 		kv_student_free(s);
 		return rc;
 	}
@@ -183,15 +222,7 @@ kv_student_free(struct kv_student *s)
 {
 	if (s == NULL)
 		return;
-	float *const blocks[] = { s->dx, s->dmid, s->d1, s->d2, s->d3, s->dq, s->dk, s->dv, s->u, s->s, s->one,
-		s->gradient, s->parameters };
-
-	for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
-		kv_device_free(s->x->d, blocks[i]);
-	traces_fini(s, &s->truth);
-	traces_fini(s, &s->train);
-	for (size_t l = 0; s->w != NULL && l < config(s)->L; l++)
-		kv_engine_close_layer(s->x, &s->w[l]);
+	leave(s);
 	free(s->w);
 	free(s->at);
 	free(s->zeros);

@@ -77,24 +77,37 @@ sample_at(struct kv_training *t, size_t place)
 	return t->order[place % n];
 }
 
+/* The gradient of a batch; nothing else changes. */
 static int
-make_step(struct kv_training *t, struct kv_err *e)
+gather(struct kv_training *t, struct kv_training_step *s, struct kv_err *e)
 {
 	const struct kv_training_plan *p = t->plan;
-	struct kv_training_step s = { .step = t->step + 1, .samples = p->batch };
 	int rc = kv_student_set(t->student, t->module, e);
 
+	*s = (struct kv_training_step){ .step = t->step + 1, .samples = p->batch };
 	for (size_t i = 0; i < p->batch && rc == KV_OK; i++) {
 		struct kv_sample_view v;
 		double loss = 0;
 
 		rc = t->calls->get(t->calls->ctx, false, sample_at(t, t->step * p->batch + i), &v, e);
 		if (rc == KV_OK && (rc = look_at(t, &v, 1.0 / (double)p->batch, &loss, e)) == KV_OK) {
-			s.loss += loss / (double)p->batch;
-			s.tokens += v.seen.T;
+			s->loss += loss / (double)p->batch;
+			s->tokens += v.seen.T;
 		}
 	}
-	if (rc < 0 || (rc = kv_student_gradient(t->student, t->gradient, e)) < 0)
+	return rc == KV_OK ? kv_student_gradient(t->student, t->gradient, e) : rc;
+}
+
+static int
+make_step(struct kv_training *t, struct kv_err *e)
+{
+	const struct kv_training_plan *p = t->plan;
+	struct kv_training_step s;
+	int rc = gather(t, &s, e);
+
+	if (rc < 0 && (rc = kv_student_fall_back(t->student, rc, e)) == KV_OK)
+		rc = gather(t, &s, e);
+	if (rc < 0)
 		return rc;
 	s.gradient_norm = kv_gradient_clip(t->gradient, t->module->n_parameters, p->clip);
 	if (!isfinite(s.gradient_norm))
@@ -106,8 +119,8 @@ make_step(struct kv_training *t, struct kv_err *e)
 	return t->calls->stepped(t->calls->ctx, &s, e);
 }
 
-int
-kv_training_measure(struct kv_training *t, struct kv_training_figures *f, struct kv_err *e)
+static int
+measure(struct kv_training *t, struct kv_training_figures *f, struct kv_err *e)
 {
 	const struct kv_config *c = kv_student_config(t->student);
 	int rc = kv_student_set(t->student, t->module, e);
@@ -125,6 +138,16 @@ kv_training_measure(struct kv_training *t, struct kv_training_figures *f, struct
 	}
 	for (size_t i = 0; i < t->plan->n_k && f->n > 0; i++)
 		f->recall[i] /= (double)f->n;
+	return rc;
+}
+
+int
+kv_training_measure(struct kv_training *t, struct kv_training_figures *f, struct kv_err *e)
+{
+	int rc = measure(t, f, e);
+
+	if (rc < 0 && (rc = kv_student_fall_back(t->student, rc, e)) == KV_OK)
+		rc = measure(t, f, e);
 	return rc;
 }
 

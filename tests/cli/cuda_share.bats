@@ -101,6 +101,22 @@ ends() { run --separate-stderr timeout -k 1 "$@"; [ "$status" -ne 0 ] && [ "$sta
 	[ "$(grep -ac /proc/ references.kv)" -ge 1 ]
 }
 
+@test "no memory on the card for the work: what lies there is fetched, and the CPU goes on" {
+	kv-prefill "${prompts[@]}" | KV_DEVICE=cpu kv-score snapkv -o want.kv
+	kv-prefill "${prompts[@]}" --share | KV_DEVICE=auto KV_SHIM_MEMORY=8192 kv-score snapkv -o got.kv 2>warning
+	cmp want.kv got.kv
+	grep -Ec 'kv-score: warning: <stdin>: sequence 0, layer 0: .*out of device memory.*; the CPU computes instead' warning
+	[ "$(wc -l <warning)" -eq 1 ]
+	kv-budget champion -b 30 got.kv | KV_DEVICE=cpu kv-evict -o want.kv
+	kv-prefill "${prompts[@]}" --share | KV_DEVICE=cpu kv-score snapkv --share | kv-budget champion -b 30 --share |
+		KV_DEVICE=auto KV_SHIM_MEMORY=4096 kv-evict -o got.kv 2>warning
+	cmp want.kv got.kv
+	[ "$(grep -c 'the CPU computes instead' warning)" -eq 1 ]
+	ends 20 bash -o pipefail -c 'kv-prefill "$@" --share | KV_SHIM_MEMORY=8192 kv-score snapkv -o none.kv' - "${prompts[@]}"
+	grep -Ec 'kv-score: <stdin>: sequence 0, layer 0: .*out of device memory.*: use --device cpu' <<<"$stderr"
+	[ ! -e none.kv ]
+}
+
 @test "a stream that was stored: what it refers to has gone" {
 	ends 20 bash -o pipefail -c 'kv-prefill "$@" --share | cat >stored.kv' - "${prompts[@]}"
 	grep -c 'nobody has fetched what was left in memory.*without --share' <<<"$stderr"

@@ -2,6 +2,7 @@
  * What the device says of itself (a card of compute capability 9.0, an H100's limits), and errors.
  *
  * KV_SHIM_DEVICES: how many there are (1); 0 answers like a machine without a driver.
+ * KV_SHIM_DRIVER: the version of CUDA that there is a driver for (this one's, or 0 without devices).
  * KV_SHIM_MEMORY: bytes of memory of each (8G); K, M and G are understood.
  */
 #include <cuda_runtime.h>
@@ -56,10 +57,20 @@ device_memory(void)
 	return unit == NULL ? bytes : bytes << (10 * (unit - units + 1));
 }
 
+static int
+driver(void)
+{
+	const char *text = getenv("KV_SHIM_DRIVER");
+
+	return text != NULL ? atoi(text) : device_count() > 0 ? CUDART_VERSION : 0;
+}
+
 cudaError_t
 device_ready(void)
 {
-	return device_count() > 0 ? cudaSuccess : cudaErrorInsufficientDriver;
+	if (driver() < CUDART_VERSION)
+		return cudaErrorInsufficientDriver;
+	return device_count() > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 
 cudaError_t
@@ -184,7 +195,7 @@ cudaDeviceReset(void)
 cudaError_t
 cudaDriverGetVersion(int *version)
 {
-	*version = device_ready() == cudaSuccess ? CUDART_VERSION : 0;
+	*version = driver();
 	return cudaSuccess;
 }
 

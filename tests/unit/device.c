@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <dlfcn.h>
 
 #include "lib/device.h"
 
@@ -27,7 +28,14 @@ names(void **state)
 	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
 		assert_int_equal(kv_device_open(&d, wrong[i], 0, &e), KV_EARG);
 		assert_non_null(strstr(e.text, "unknown device '"));
+		assert_false(kv_device_is_name(wrong[i]));
 	}
+	assert_false(kv_device_is_name("cuda:1024"));
+	assert_false(kv_device_is_name("cuda:99999999999999999999"));
+	assert_true(kv_device_is_name("cuda:1023"));
+	assert_true(kv_device_is_name("cuda"));
+	assert_true(kv_device_is_name("auto"));
+	assert_true(kv_device_is_name("cpu"));
 	assert_int_equal(kv_device_open(&d, "cpu", 100000, &e), KV_EARG);
 }
 
@@ -183,6 +191,100 @@ memory_and_errors(void **state)
 	kv_device_close(&d);
 }
 
+static void *
+no_room(struct kvk_dev *dev, size_t bytes)
+{
+	(void)dev;
+	(void)bytes;
+	return NULL;
+}
+
+static size_t
+some_room(struct kvk_dev *dev)
+{
+	(void)dev;
+	return 2500000;
+}
+
+/* What counts as a card: a table from a library. */
+static struct kv_device
+full_card(const char *name, enum kvk_precision precision)
+{
+	static struct kvk_backend t;
+	struct kv_device d = { .op = &t, .name = name, .threads = 1, .library = dlopen(NULL, RTLD_NOW) };
+	char why[64];
+
+	t = kvk_cpu;
+	t.name = "card";
+	t.alloc = no_room;
+	t.room = some_room;
+	assert_int_equal(kvk_cpu.open(&d.dev, 0, 1, precision, why, sizeof why), 0);
+	return d;
+}
+
+static char told[KV_ERR_TEXT];
+
+static void
+tell(const char *why)
+{
+	snprintf(told, sizeof told, "%s", why);
+}
+
+/* Want of memory on a card that auto chose: the CPU takes its place, once. */
+static void
+falls_back(void **state)
+{
+	struct kv_device d = full_card("auto", KVK_PRECISION_BF16);
+	struct kv_err e = { 0 };
+	void *p;
+
+	(void)state;
+	d.unfit = tell;
+	assert_int_equal(kv_device_precision(&d), KVK_PRECISION_BF16);
+	assert_null(kv_device_alloc(&d, 1500000, 1, &e));
+	assert_int_equal(e.code, KV_EMEM);
+	assert_string_equal(e.text, "card: out of device memory (1.5 MB wanted, 2.5 MB free)");
+	kv_where(&e, "layer 3");
+	assert_true(kv_device_can_fall_back(&d, &e));
+	assert_int_equal(kv_device_fall_back(&d, KV_EMEM, &e), KV_OK);
+	assert_string_equal(told, "layer 3: card: out of device memory (1.5 MB wanted, 2.5 MB free)");
+	assert_string_equal(d.fallback, told);
+	assert_int_equal(e.code, 0);
+	assert_ptr_equal(d.op, &kvk_cpu);
+	assert_int_equal(d.op->precision(d.dev), KVK_PRECISION_BF16); /* as it was told */
+	assert_non_null(p = kv_device_alloc(&d, 8, 1, &e));
+	kv_device_free(&d, p);
+	assert_null(kv_device_alloc(&d, SIZE_MAX - 8, 1, &e));
+	assert_int_equal(kv_device_fall_back(&d, KV_EMEM, &e), KV_EMEM); /* whose memory is the host's */
+	kv_device_close(&d);
+}
+
+/* Not a card that was asked for by name, not when others use its memory, not for another's fault or the host's. */
+static void
+stands(void **state)
+{
+	struct kv_device d = full_card("cuda:0", KVK_PRECISION_F32), other;
+	struct kv_err e = { 0 };
+
+	(void)state;
+	assert_null(kv_device_alloc(&d, 9, 1, &e));
+	assert_int_equal(kv_device_fall_back(&d, e.code, &e), KV_EMEM);
+	assert_int_equal(e.code, KV_EMEM);
+	assert_ptr_equal(e.device, &d);
+	kv_device_close(&d);
+	d = full_card(NULL, KVK_PRECISION_F32);
+	d.lent = true;
+	assert_null(kv_device_alloc(&d, 9, 1, &e));
+	assert_int_equal(kv_device_fall_back(&d, e.code, &e), KV_EMEM);
+	d.lent = false;
+	other = d;
+	assert_int_equal(kv_device_fall_back(&other, e.code, &e), KV_EMEM);
+	kv_no_memory(&e, 9);
+	assert_int_equal(kv_device_fall_back(&d, e.code, &e), KV_EMEM);
+	assert_int_equal(kv_device_fall_back(&d, KV_EDEV, NULL), KV_EDEV);
+	kv_device_close(&d);
+}
+
 /* Rows 1 and 2 of 4 per head, then all of them, as f16. */
 static void
 rows_of_heads(void **state)
@@ -220,6 +322,8 @@ main(void)
 		cmocka_unit_test(tables),
 		cmocka_unit_test(every_operation),
 		cmocka_unit_test(memory_and_errors),
+		cmocka_unit_test(falls_back),
+		cmocka_unit_test(stands),
 		cmocka_unit_test(rows_of_heads),
 	};
 

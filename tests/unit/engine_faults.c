@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The n-th call of the device fails, and the n-th allocation of the host, for every n: the engine says so, and leaves
- * nothing behind (which the sanitizers see). */
+ * nothing behind (which the sanitizers see).  Where auto chose the device, the CPU does what was to be done. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +26,7 @@
 static struct {
 	bool armed, failed;
 	size_t left; /* calls before the one that fails */
-} device, host;
+} device, host, full; /* full: allocations of the device, this one and all behind it */
 
 #if HOST_CAN_FAIL
 /* glibc lets a program bring its own allocator and still reach the one it replaces.  calloc alone is ours: the
@@ -58,6 +59,11 @@ fails(void)
 static void *
 alloc(struct kvk_dev *dev, size_t bytes)
 {
+	if (full.armed && (full.left == 0 || full.left-- == 0)) {
+		full.left = 0;
+		device.failed = true;
+		return NULL;
+	}
 	return fails() ? NULL : kvk_cpu.alloc(dev, bytes);
 }
 
@@ -151,6 +157,9 @@ static const struct tiny_spec spec = { .arch = "qwen2",
 	.context = 64,
 	.seed = 6 };
 
+/* NULL: nobody looks at the layers of a prefill. */
+static kv_layer_fn watcher;
+
 static int
 look(void *ctx, const struct kv_layer_view *view, struct kv_err *e)
 {
@@ -179,14 +188,14 @@ work(const struct kv_model *m, struct kv_device *d, float *logits, struct kv_err
 	enum kv_stop why;
 	int rc;
 
-	if ((rc = kv_engine_new(&x, m, d, e)) < 0 || (rc = kv_prefill(x, &in, look, d, logits, e)) < 0 ||
+	if ((rc = kv_engine_new(&x, m, d, e)) < 0 || (rc = kv_prefill(x, &in, watcher, d, logits, e)) < 0 ||
 	    (rc = kv_embedding_sigma(x, &sigma, e)) < 0 || (rc = kv_lookahead_new(&module, &m->cfg, &shape, e)) < 0)
 		goto done;
 	kv_lookahead_init(module, 1, sigma);
 	if ((rc = kv_adapters_new(&adapters, x, module, e)) < 0)
 		goto done;
 	ahead.lookahead = adapters;
-	if ((rc = kv_prefill(x, &ahead, look, d, logits, e)) < 0 ||
+	if ((rc = kv_prefill(x, &ahead, watcher, d, logits, e)) < 0 ||
 	    (rc = kv_respond(x, &respond, &ids, &why, e)) < 0 || (rc = kv_cache_new(&c, x, KVK_F32, 4, e)) < 0 ||
 	    (rc = kv_cache_set(c, 1, 4, kv, kv, offset, e)) < 0)
 		goto done;
@@ -201,11 +210,22 @@ done:
 	return rc;
 }
 
+static struct kvk_backend
+faulty_table(void)
+{
+	struct kvk_backend t = kvk_cpu;
+
+	t.alloc = alloc, t.put = put, t.get = get, t.get_as = get_as, t.weight_open = weight_open, t.rows = rows;
+	t.copy_rows = copy_rows, t.finite = finite;
+	t.linear = linear, t.rms_norm = rms_norm, t.silu_mul = silu_mul, t.heads = heads, t.attention = attention;
+	return t;
+}
+
 /* Fails every call once; returns how many there were. */
 static size_t
 each_fails(bool of_device)
 {
-	struct kvk_backend t = kvk_cpu;
+	struct kvk_backend t = faulty_table();
 	struct kv_device d = { .op = &t };
 	struct kv_model m = { 0 };
 	float good[2 * VOCAB], logits[2 * VOCAB];
@@ -213,9 +233,7 @@ each_fails(bool of_device)
 	size_t n = 0;
 	int rc;
 
-	t.alloc = alloc, t.put = put, t.get = get, t.get_as = get_as, t.weight_open = weight_open, t.rows = rows;
-	t.copy_rows = copy_rows, t.finite = finite;
-	t.linear = linear, t.rms_norm = rms_norm, t.silu_mul = silu_mul, t.heads = heads, t.attention = attention;
+	watcher = look;
 	assert_int_equal(kvk_cpu.open(&d.dev, 0, 1, KVK_PRECISION_F32, why, sizeof why), 0);
 	assert_int_equal(tiny_model(&m, &spec, &(struct kv_err){ 0 }), KV_OK);
 	assert_int_equal(work(&m, &d, good, &(struct kv_err){ 0 }), KV_OK);
@@ -256,12 +274,59 @@ every_allocation_fails_once(void **state)
 	assert_true(each_fails(false) > 10);
 }
 
+/* From the n-th call on the device gives no memory (stays), or the n-th call fails; auto chose it.  Returns how often the
+ * CPU took over, which is always. */
+static size_t
+each_gives_way(bool stays)
+{
+	struct kvk_backend t = faulty_table();
+	struct kv_model m = { 0 };
+	float good[2 * VOCAB], logits[2 * VOCAB];
+	char why[64];
+
+	watcher = NULL;
+	assert_int_equal(tiny_model(&m, &spec, &(struct kv_err){ 0 }), KV_OK);
+	for (size_t n = 0;; n++) {
+		struct kv_device d = { .op = &t, .name = "auto", .threads = 1, .library = dlopen(NULL, RTLD_NOW) };
+		struct kv_err e = { 0 };
+
+		assert_int_equal(kvk_cpu.open(&d.dev, 0, 1, KVK_PRECISION_F32, why, sizeof why), 0);
+		device.failed = false;
+		if (n == 0)
+			assert_int_equal(work(&m, &d, good, &e), KV_OK);
+		device.left = n;
+		device.armed = !stays;
+		full.armed = stays;
+		full.left = n;
+		if (work(&m, &d, logits, &e) != KV_OK)
+			fail_msg("call %zu failed, and it was not done again: %s", n, e.text);
+		device.armed = full.armed = false;
+		assert_memory_equal(logits, good, sizeof good);
+		assert_int_equal(device.failed, d.fallback[0] != '\0');
+		assert_int_equal(device.failed, d.library == NULL);
+		kv_device_close(&d);
+		if (!device.failed) {
+			kv_model_fini(&m);
+			return n;
+		}
+	}
+}
+
+static void
+what_a_card_cannot_do_the_cpu_does(void **state)
+{
+	(void)state;
+	assert_true(each_gives_way(false) > 200);
+	assert_true(each_gives_way(true) > 20);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_call_of_the_device_fails_once),
 		cmocka_unit_test(every_allocation_fails_once),
+		cmocka_unit_test(what_a_card_cannot_do_the_cpu_does),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
