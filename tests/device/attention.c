@@ -15,7 +15,7 @@
 #define MAX_H 280
 
 struct sizes {
-	size_t n, past[2]; /* new rows; entries before them, of heads with even and odd numbers */
+	size_t n, past[2]; /* new rows; entries before them, of the first two heads; others have none */
 	size_t G, H, D;
 	enum kvk_type type;
 	enum kvk_precision precision;
@@ -43,7 +43,7 @@ set_up(struct setup *s, struct sizes z)
 	pair_open(&s->p, z.precision);
 	for (size_t g = 0; g < z.H; g++) {
 		s->start[g] = s->entries;
-		s->len[g] = z.past[g % 2] + z.n;
+		s->len[g] = (g < 2 ? z.past[g] : 0) + z.n;
 		s->entries += s->len[g] + 1;
 	}
 	for (size_t h = 0; h < s->Hq; h++)
@@ -218,6 +218,35 @@ many_rows_bf16(void **state)
 	ALL(prefilling, KVK_PRECISION_BF16);
 }
 
+/* All lengths at which a tile, a step or a warp may begin or end: so many entries for one row, and so many rows. */
+static void
+every_length(enum kvk_precision p)
+{
+	static const size_t lengths[] = { 1, 26, 27, 28, 29, 30, 31, 32, 33, 63, 64, 65, 95, 96, 97, 127, 128, 129, 255, 256,
+		257 };
+	static const size_t D[] = { 64, 80, 96, 128, 256 }, G[] = { 1, 3, 4, 7, 8 };
+	static const enum kvk_type types[] = { KVK_F32, KVK_F16, KVK_BF16 };
+
+	for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+		compare((struct sizes){ 1, { lengths[i] - 1 }, G[i % 5], 1, D[(i + i / 5) % 5], types[i % 3], p });
+		compare((struct sizes){ lengths[i], { 0 }, G[(i + 2) % 5], 1, D[(i + i / 5) % 5], types[(i + 1) % 3], p });
+	}
+}
+
+static void
+lengths_f32(void **state)
+{
+	(void)state;
+	every_length(KVK_PRECISION_F32);
+}
+
+static void
+lengths_bf16(void **state)
+{
+	(void)state;
+	every_length(KVK_PRECISION_BF16);
+}
+
 static void
 scales(void **state)
 {
@@ -255,7 +284,7 @@ check_prefix(struct sizes z)
 
 		s.z.n = fewer[i];
 		for (size_t g = 0; g < z.H; g++)
-			s.len[g] = z.past[g % 2] + fewer[i];
+			s.len[g] = z.past[g] + fewer[i];
 		y = run(&s);
 		test_same("prefix", y, whole, fewer[i] * s.Hq * z.D);
 		free(y);
@@ -335,6 +364,10 @@ tiles_alone(void **state)
 	for (enum kvk_precision p = KVK_PRECISION_F32; p <= KVK_PRECISION_BF16; p++) {
 		check_alone((struct sizes){ 1, { 1030, 0 }, 1, 270, 8, KVK_F16, p });
 		check_alone((struct sizes){ 17, { 512, 0 }, 1, 140, 8, KVK_F16, p });
+		check_alone((struct sizes){ 17, { 1100, 0 }, 1, 140, 128, KVK_F16, p });
+		check_alone((struct sizes){ 20, { 2000, 0 }, 1, 140, 33, KVK_BF16, p });
+		check_alone((struct sizes){ 18, { 510, 0 }, 1, 140, 96, KVK_F16, p });
+		check_alone((struct sizes){ 17, { 600, 0 }, 1, 140, 256, KVK_F16, p });
 	}
 }
 
@@ -372,6 +405,8 @@ main(void)
 		cmocka_unit_test(few_rows_bf16),
 		cmocka_unit_test(many_rows_f32),
 		cmocka_unit_test(many_rows_bf16),
+		cmocka_unit_test(lengths_f32),
+		cmocka_unit_test(lengths_bf16),
 		cmocka_unit_test(scales),
 		cmocka_unit_test(no_rows),
 		cmocka_unit_test(prefix),

@@ -206,6 +206,23 @@ forth_and_back(void **state)
 	}
 }
 
+/* Of prompts, and of rows behind them. */
+static void
+lengths(void **state)
+{
+	static const size_t n[] = { 1, 26, 27, 28, 29, 30, 31, 32, 33, 63, 64, 65, 95, 96, 97, 127, 128, 129, 255, 256, 257 };
+	static const size_t D[] = { 64, 80, 96, 128, 256 }, G[] = { 1, 3, 4, 7, 8 };
+	static const enum kvk_type types[] = { KVK_F32, KVK_F16, KVK_BF16 };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof n / sizeof *n; i++) {
+		const size_t g = G[i % 5], d = D[(i + i / 5) % 5];
+
+		compare((struct sizes){ 2, n[i], g, 1, d, types[i % 3] }, i % 2 == 0);
+		compare((struct sizes){ n[i], 3, 2, 1, 8, types[i % 3] }, i % 2 == 1);
+	}
+}
+
 static void
 refused(void **state)
 {
@@ -229,6 +246,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(forth_and_back),
+		cmocka_unit_test(lengths),
 		cmocka_unit_test(refused),
 	};
 
