@@ -92,6 +92,32 @@ attend_unit_of(const struct attend &a, int height)
 	return u;
 }
 
+/* Four elements of a row as floats, zeros behind its end. */
+static __device__ inline float4
+attend_four(const float *x, size_t left, int vectors)
+{
+	if (vectors)
+		return *(const float4 *)x;
+	return make_float4(x[0], left > 1 ? x[1] : 0, left > 2 ? x[2] : 0, left > 3 ? x[3] : 0);
+}
+
+template <typename T>
+static __device__ inline float4
+attend_four(const T *x, size_t left, int vectors)
+{
+	T four[4] = { x[0] };
+
+	if (vectors) {
+		const uint2 bits = *(const uint2 *)x;
+
+		memcpy((void *)four, &bits, sizeof bits);
+		left = 4;
+	}
+	for (size_t i = 1; i < 4 && !vectors; i++)
+		four[i] = i < left ? x[i] : (T)0.0f;
+	return make_float4((float)four[0], (float)four[1], (float)four[2], (float)four[3]);
+}
+
 static __device__ inline const float *
 attend_query(const struct attend &a, unsigned g, unsigned r)
 {

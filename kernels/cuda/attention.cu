@@ -44,15 +44,19 @@ KV_KERNEL(MERGE_THREADS) attend_merge_pieces(struct attend a)
 /* The entries of each head, one head behind the other, in rows of `row` elements, zeros at their ends. */
 template <typename From, typename To>
 KV_KERNEL(256) attend_pack(const From *x, const size_t *start, const size_t *packed, const size_t *len, unsigned H,
-    size_t D, size_t row, To *y)
+    size_t D, size_t row, int vectors, To *y)
 {
-	const size_t step = (size_t)gridDim.x * blockDim.x;
+	const size_t step = (size_t)gridDim.x * blockDim.x, fours = row / 4;
 
 	for (unsigned g = 0; g < H; g++)
-		for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < len[g] * row; i += step) {
-			const size_t e = i / row, d = i % row;
+		for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < len[g] * fours; i += step) {
+			const size_t e = i / fours, d = i % fours * 4;
+			const float4 f = d < D ? attend_four(x + (start[g] + e) * D + d, D - d, vectors) : make_float4(0, 0, 0, 0);
+			const To four[4] = { (To)f.x, (To)f.y, (To)f.z, (To)f.w };
+			uint2 bits;
 
-			y[packed[g] * row + i] = d < D ? (To)(float)x[(start[g] + e) * D + d] : (To)0.0f;
+			memcpy(&bits, four, sizeof bits);
+			*(uint2 *)(y + packed[g] * row + i * 4) = bits;
 		}
 }
 
@@ -63,7 +67,7 @@ pack(struct kvk_dev *dev, const struct attend *a, const void *x, const size_t *s
 	const unsigned blocks = most < 256 * 1024 ? cuda_blocks(most + 1, 256) : 1024;
 
 	return cuda_check(dev, KV_LAUNCH((attend_pack<From, To>), blocks, 256, 0, dev->stream, (const From *)x, start,
-	                           a->start, a->len, a->H, a->D, a->row, (To *)y), "attention");
+	                           a->start, a->len, a->H, a->D, a->row, a->vectors, (To *)y), "attention");
 }
 
 static int
@@ -199,9 +203,9 @@ plan_memory(struct kvk_dev *dev, const struct kvk_ragged *c, struct plan *p)
 	a->v = p->pack ? v : c->v;
 	if (!p->pack)
 		return 0;
-	if ((rc = pack_as(dev, a, c->type, c->k, start, p->longest * a->row, k)) != 0)
+	if ((rc = pack_as(dev, a, c->type, c->k, start, p->longest * a->row / 4, k)) != 0)
 		return rc;
-	return pack_as(dev, a, c->type, c->v, start, p->longest * a->row, v);
+	return pack_as(dev, a, c->type, c->v, start, p->longest * a->row / 4, v);
 }
 
 static int

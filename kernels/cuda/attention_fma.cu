@@ -31,32 +31,6 @@ fma_blocks(int DP, int ROWS)
 	return DP <= 64 ? 3 : DP <= 128 ? 2 : 1;
 }
 
-/* Four elements of a row as floats, zeros behind its end. */
-static __device__ inline float4
-fma_four(const float *x, size_t left, int vectors)
-{
-	if (vectors)
-		return *(const float4 *)x;
-	return make_float4(x[0], left > 1 ? x[1] : 0, left > 2 ? x[2] : 0, left > 3 ? x[3] : 0);
-}
-
-template <typename T>
-static __device__ inline float4
-fma_four(const T *x, size_t left, int vectors)
-{
-	T four[4] = { x[0] };
-
-	if (vectors) {
-		const uint2 bits = *(const uint2 *)x;
-
-		memcpy((void *)four, &bits, sizeof bits);
-		left = 4;
-	}
-	for (size_t i = 1; i < 4 && !vectors; i++)
-		four[i] = i < left ? x[i] : (T)0.0f;
-	return make_float4((float)four[0], (float)four[1], (float)four[2], (float)four[3]);
-}
-
 /* The tile's queries, turned: q [D][rows]. */
 template <int ROWS>
 static __device__ inline void
@@ -87,7 +61,7 @@ fma_keys(const struct attend &a, const struct attend_unit &u, int e, float *k)
 		if (d >= (int)a.D)
 			continue;
 		if (e + key < u.to)
-			x = fma_four((const T *)a.k + (u.base + (size_t)(e + key)) * a.row + (size_t)d, a.D - (size_t)d,
+			x = attend_four((const T *)a.k + (u.base + (size_t)(e + key)) * a.row + (size_t)d, a.D - (size_t)d,
 			    a.vectors);
 		k[d * FMA_K_ROW + key] = x.x;
 		k[(d + 1) * FMA_K_ROW + key] = x.y;
@@ -107,7 +81,7 @@ fma_values(const struct attend &a, const struct attend_unit &u, int e, float *v)
 		float4 x = make_float4(0, 0, 0, 0);
 
 		if (e + key < u.to && (size_t)d < a.D)
-			x = fma_four((const T *)a.v + (u.base + (size_t)(e + key)) * a.row + (size_t)d, a.D - (size_t)d,
+			x = attend_four((const T *)a.v + (u.base + (size_t)(e + key)) * a.row + (size_t)d, a.D - (size_t)d,
 			    a.vectors);
 		*(float4 *)(v + key * DP + d) = x;
 	}
