@@ -84,36 +84,57 @@ template <typename T, int DP>
 static __device__ inline void
 mma_fetch(const struct attend &a, const struct attend_unit &u, int e, T *ring)
 {
-	if (e < u.to)
-#pragma unroll 1 /* addresses take registers that the sums need */
-		for (int c = (int)threadIdx.x; c < MMA_KEYS * DP / 8; c += MMA_THREADS) {
-			const int key = c / (DP / 8), d = c % (DP / 8) * 8;
-			const bool there = e + key < u.to && (size_t)d < a.row;
-			const size_t at = (u.base + (size_t)(there ? e + key : 0)) * a.row + (size_t)(there ? d : 0);
-			T *k = ring + key * (DP + 8) + d;
+	constexpr int PER = DP <= 64 ? 8 : DP <= 128 ? 16 : 32; /* threads of a row */
+	constexpr int ROWS = MMA_THREADS / PER;
+	const int key = (int)threadIdx.x / PER, d = (int)threadIdx.x % PER * 8;
 
-			ptx_copy_async(k, (const T *)a.k + at, there ? 16 : 0);
-			ptx_copy_async(k + MMA_KEYS * (DP + 8), (const T *)a.v + at, there ? 16 : 0);
+	if (e < u.to && d < DP) {
+		const int left = (size_t)d < a.row ? u.to - e - key : 0;
+		size_t at = (u.base + (size_t)(e + key)) * a.row + (size_t)d;
+		T *k = ring + key * (DP + 8) + d;
+
+#pragma unroll
+		for (int i = 0; i < MMA_KEYS; i += ROWS, at += ROWS * a.row) {
+			const size_t from = i < left ? at : 0;
+
+			ptx_copy_async(k + i * (DP + 8), (const T *)a.k + from, i < left ? 16 : 0);
+			ptx_copy_async(k + (MMA_KEYS + i) * (DP + 8), (const T *)a.v + from, i < left ? 16 : 0);
 		}
+	}
 	ptx_copy_commit();
 }
 
-/* The tile's queries, rounded; zeros below the last row. */
+/* The tile's queries, rounded; zeros below the last row.  A warp has several rows on their way at a time. */
 template <typename T, int DP, int HEIGHT>
 static __device__ inline void
 mma_queries(const struct attend &a, const struct attend_unit &u, T *q)
 {
-	for (int c = (int)threadIdx.x; c < HEIGHT * DP / 2; c += MMA_THREADS) {
-		const int r = c / (DP / 2), d = c % (DP / 2) * 2;
-		float x = 0, y = 0;
+	constexpr int ROWS = HEIGHT < 32 ? HEIGHT / 4 : 8, PAIRS = (DP + 63) / 64;
+	const int lane = (int)threadIdx.x % 32;
 
-		if (r < u.rows && (size_t)d < a.D) {
-			const float *from = attend_query(a, u.g, u.r0 + (unsigned)r);
+	for (int r0 = (int)threadIdx.x / 32 * ROWS; r0 < HEIGHT; r0 += 4 * ROWS) {
+		float x[ROWS][PAIRS], y[ROWS][PAIRS];
 
-			x = from[d] * a.sign;
-			y = (size_t)d + 1 < a.D ? from[d + 1] * a.sign : 0;
+#pragma unroll
+		for (int i = 0; i < ROWS; i++) {
+			const bool there = r0 + i < u.rows;
+			const float *from = attend_query(a, u.g, u.r0 + (unsigned)(there ? r0 + i : 0)) + lane * 2;
+
+#pragma unroll
+			for (int j = 0; j < PAIRS; j++) {
+				const size_t d = (size_t)(lane * 2 + j * 64);
+
+				x[i][j] = there && d < a.D ? from[j * 64] : 0;
+				y[i][j] = there && d + 1 < a.D ? from[j * 64 + 1] : 0;
+			}
 		}
-		*(uint32_t *)(q + r * (DP + 8) + d) = mma_pack(x, y, T());
+#pragma unroll
+		for (int i = 0; i < ROWS; i++)
+#pragma unroll
+			for (int j = 0; j < PAIRS; j++)
+				if (lane * 2 + j * 64 < DP)
+					*(uint32_t *)(q + (r0 + i) * (DP + 8) + lane * 2 + j * 64) =
+					    mma_pack(x[i][j] * a.sign, y[i][j] * a.sign, T());
 	}
 }
 
@@ -137,10 +158,10 @@ mma_logits(const T *q, const T *k, float (&s)[MT][TILES][4])
 		for (int t = 0; t < TILES; t++) {
 			ptx_ldmatrix(y, k + (t * 8 + lane % 8) * (DP + 8) + d + lane / 8 * 8);
 #pragma unroll
-			for (int i = 0; i < MT; i++) {
-				mma_madd(s[i][t], x[i][0], y, T());
-				mma_madd(s[i][t], x[i][1], y + 2, T());
-			}
+			for (int j = 0; j < 2; j++)
+#pragma unroll
+				for (int i = 0; i < MT; i++)
+					mma_madd(s[i][t], x[i][j], y + 2 * j, T());
 		}
 	}
 }
@@ -158,10 +179,10 @@ mma_values(const uint32_t (&p)[MT][2][4], const T *v, float (&o)[MT][COLS][4])
 
 		ptx_ldmatrix_t(y, v + lane * (DP + 8) + c * 8);
 #pragma unroll
-		for (int i = 0; i < MT; i++) {
-			mma_madd(o[i][c], p[i][0], y, T());
-			mma_madd(o[i][c], p[i][1], y + 2, T());
-		}
+		for (int j = 0; j < 2; j++)
+#pragma unroll
+			for (int i = 0; i < MT; i++)
+				mma_madd(o[i][c], p[i][j], y + 2 * j, T());
 	}
 }
 
@@ -252,26 +273,37 @@ mma_stage(const float (&o)[COLS][4], int side, float *room)
 		    make_float2(o[c][2 * side], o[c][2 * side + 1]);
 }
 
-/* Out with these 8 rows, r0 the first, WIDTH columns from col on; mine: what becomes of the lane's row. */
+/* Out with 8 rows, of which there are `rows`, and with WIDTH columns from col on.  Row lane / 4 is the lane's: `to` is
+ * its place, `mine` what becomes of it.  Several rows are read before any is written, as the way there is long. */
 template <int DP, int WIDTH>
 static __device__ inline void
-mma_out(const struct attend &a, const struct attend_unit &u, int r0, int col, struct attend_row mine, const float *room)
+mma_out(int rows, size_t D, int col, float *to, struct attend_row mine, const float *room)
 {
-	const int lane = (int)threadIdx.x % 32;
+	constexpr int ROWS = 4, EACH = (WIDTH + 31) / 32; /* neighbouring lanes have neighbouring elements */
+	const int width = D < (size_t)(col + WIDTH) ? (int)D - col : WIDTH, lane = (int)threadIdx.x % 32;
 	struct attend_row w = mine;
 
 #pragma unroll 1
-	for (int i = 0; i < 8; i++) {
-		w.old = __shfl_sync(KV_FULL, mine.old, i * 4);
-		w.own = __shfl_sync(KV_FULL, mine.own, i * 4);
-		w.l = __shfl_sync(KV_FULL, mine.l, i * 4);
-		if (r0 + i < u.rows) {
-			float *to = attend_to(a, u, u.r0 + (unsigned)(r0 + i));
+	for (int r = 0; r < 8; r += ROWS) {
+		float before[ROWS][EACH] = {}, *row[ROWS];
 
-#pragma unroll 1
-			for (int d = lane * 2; d < WIDTH; d += 64)
-				attend_store(w, to, a.D, (size_t)(col + d), room[i * (DP + 8) + d],
-				    room[i * (DP + 8) + d + 1]);
+#pragma unroll
+		for (int i = 0; i < ROWS; i++) {
+			row[i] = (float *)__shfl_sync(KV_FULL, (unsigned long long)to, (r + i) * 4) + col + lane;
+#pragma unroll
+			for (int j = 0; j < EACH; j++)
+				if (!w.first && r + i < rows && lane + j * 32 < width)
+					before[i][j] = row[i][j * 32];
+		}
+#pragma unroll
+		for (int i = 0; i < ROWS; i++) {
+			w.old = __shfl_sync(KV_FULL, mine.old, (r + i) * 4);
+			w.own = __shfl_sync(KV_FULL, mine.own, (r + i) * 4);
+			w.l = __shfl_sync(KV_FULL, mine.l, (r + i) * 4);
+#pragma unroll
+			for (int j = 0; j < EACH; j++)
+				if (r + i < rows && lane + j * 32 < width)
+					row[i][j * 32] = attend_element(w, before[i][j], room[(r + i) * (DP + 8) + lane + j * 32]);
 		}
 	}
 }
@@ -295,16 +327,17 @@ mma_end(const struct attend &a, const struct attend_unit &u, bool first, bool la
 	room += warp * 8 * (DP + 8);
 #pragma unroll
 	for (int i = 0; i < MT * 2; i++) {
-		const int r0 = warp / PARTS * 16 * MT + i * 8;
+		const int r = warp / PARTS * 16 * MT + i * 8 + lane / 4;
 		float sum = l[i / 2][i % 2];
 
 		sum += __shfl_xor_sync(KV_FULL, sum, 1);
 		sum += __shfl_xor_sync(KV_FULL, sum, 2);
-		if (a.pieces > 1 && part == 0 && lane % 4 == 0 && r0 + lane / 4 < u.rows)
-			attend_keep(a, u, u.r0 + (unsigned)(r0 + lane / 4), m[i / 2][i % 2], sum);
+		if (a.pieces > 1 && part == 0 && lane % 4 == 0 && r < u.rows)
+			attend_keep(a, u, u.r0 + (unsigned)r, m[i / 2][i % 2], sum);
 		mma_stage<DP, COLS>(o[i / 2], i % 2, room);
 		__syncwarp();
-		mma_out<DP, COLS * 8>(a, u, r0, part * COLS * 8,
+		mma_out<DP, COLS * 8>(u.rows - (r - lane / 4), a.D, part * COLS * 8,
+		    attend_to(a, u, u.r0 + (unsigned)(r < u.rows ? r : 0)),
 		    attend_row_of(first, last && a.pieces == 1, m[i / 2][i % 2], sum, &all->m[i][threadIdx.x],
 		        &all->l[i][threadIdx.x]), room);
 		__syncwarp();
@@ -399,8 +432,7 @@ mma_launch(struct kvk_dev *dev, const struct attend *a)
 	const unsigned grid = a->tiles * a->H * a->pieces;
 	int rc;
 
-	if (bytes > 48 * 1024 &&
-	    (rc = cuda_check(dev, cudaFuncSetAttribute(attend_mma<T, DP, MT, PARTS>,
+	if ((rc = cuda_check(dev, cudaFuncSetAttribute(attend_mma<T, DP, MT, PARTS>,
 	                              cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), "attention")) != 0)
 		return rc;
 	return cuda_check(dev, KV_LAUNCH((attend_mma<T, DP, MT, PARTS>), grid, MMA_THREADS, bytes, dev->stream, *a),
