@@ -226,6 +226,18 @@ find_courier(struct kv_loan *l, const struct kv_device **d, struct kv_err *e)
 	return KV_OK;
 }
 
+/* The card's memory: because its program has gone, or because this system does not pass it on. */
+static int
+cannot_open(const struct kv_lent *f, const char *why, struct kv_err *e)
+{
+	if (access(f->path, F_OK) < 0)
+		return dead(f, why, e);
+	return kv_fail(e, KV_EIO,
+	    "the payload was left in the memory of a card, and this program cannot open it there (%s); run the pipeline "
+	    "without --share",
+	    why);
+}
+
 static int
 open_there(struct kv_loan *l, const struct kv_device *d, struct kv_err *e)
 {
@@ -242,7 +254,7 @@ open_there(struct kv_loan *l, const struct kv_device *d, struct kv_err *e)
 	if (far.bytes < l->bytes)
 		return dead(f, "it is shorter than its tensor", e);
 	if ((l->there = d->op->borrow(d->dev, &far.handle)) == NULL)
-		return dead(f, d->op->error(d->dev), e);
+		return cannot_open(f, d->op->error(d->dev), e);
 	l->by = d;
 	return KV_OK;
 }

@@ -117,6 +117,18 @@ ends() { run --separate-stderr timeout -k 1 "$@"; [ "$status" -ne 0 ] && [ "$sta
 	[ ! -e none.kv ]
 }
 
+@test "a system that does not pass memory of cards on: it is shared on the host, or the reader says so" {
+	kv-prefill "${prompts[@]}" | evict >want.kv
+	KV_SHIM_IPC=0 kv-prefill "${prompts[@]}" --share | tee references.kv | KV_SHIM_IPC=0 evict >got.kv
+	cmp want.kv got.kv
+	[ "$(references references.kv)" -eq 0 ]
+	[ "$(grep -ac /proc/ references.kv)" -ge 1 ]
+	ends 20 bash -o pipefail -c 'kv-prefill "$@" --share | KV_SHIM_IPC=0 kv-score snapkv -o none.kv' - "${prompts[@]}"
+	grep -Ec 'kv-score: .*layer 0, q: .* memory of a card, .* cannot open it there \(.*not supported\); .* without --share' \
+		<<<"$stderr"
+	[ ! -e none.kv ]
+}
+
 @test "a stream that was stored: what it refers to has gone" {
 	ends 20 bash -o pipefail -c 'kv-prefill "$@" --share | cat >stored.kv' - "${prompts[@]}"
 	grep -c 'nobody has fetched what was left in memory.*without --share' <<<"$stderr"

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * Device memory of another process: a handle names its file (process and descriptor) and a place in it.
+ *
+ * KV_SHIM_IPC=0: there is nothing of the kind, as in some containers.
  */
 #include <cuda_runtime.h>
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -20,6 +23,16 @@ struct handle {
 static_assert(sizeof(struct handle) <= sizeof(cudaIpcMemHandle_t), "fits the library's handle");
 static const char magic[8] = { 'k', 'v', '-', 's', 'h', 'i', 'm', '1' };
 
+static cudaError_t
+ipc_ready(void)
+{
+	const char *text = getenv("KV_SHIM_IPC");
+
+	if (device_ready() != cudaSuccess)
+		return device_ready();
+	return text == NULL || strcmp(text, "0") != 0 ? cudaSuccess : cudaErrorNotSupported;
+}
+
 cudaError_t
 cudaIpcGetMemHandle(cudaIpcMemHandle_t *out, void *p)
 {
@@ -27,8 +40,8 @@ cudaIpcGetMemHandle(cudaIpcMemHandle_t *out, void *p)
 	const struct allocation *a = memory_find(p);
 	struct handle h;
 
-	if (device_ready() != cudaSuccess)
-		return failed(device_ready());
+	if (ipc_ready() != cudaSuccess)
+		return failed(ipc_ready());
 	if (a == NULL || a->imported)
 		return failed(cudaErrorInvalidValue);
 	memset(&h, 0, sizeof(h));
@@ -88,8 +101,8 @@ cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t name, unsigned flags)
 	cudaError_t status;
 
 	(void)flags;
-	if (device_ready() != cudaSuccess)
-		return failed(device_ready());
+	if (ipc_ready() != cudaSuccess)
+		return failed(ipc_ready());
 	memcpy(&h, &name, sizeof(h));
 	if (memcmp(h.magic, magic, sizeof(magic)) != 0 || h.page_bytes == 0)
 		return failed(cudaErrorInvalidValue);
