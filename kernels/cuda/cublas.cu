@@ -5,6 +5,7 @@
 #include <cublas_api.h>
 #include <dlfcn.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* The header has an overload of it beside. */
@@ -33,27 +34,33 @@ static const struct {
 	{ "cublasGetStatusString", offsetof(struct cuda_products, text) },
 };
 
-/* It stays in memory once it is there: what it registers with the driver must not go.  KV_CUBLAS_LIBRARY, or what this version of CUDA, the one before, and a machine to build on have. */
+/* It stays in memory once it is there: what it registers with the driver must not go.  KV_CUBLAS_LIBRARY, or what this
+ * version of CUDA, the one before, and a machine to build on have; why: of the first of these. */
 static void *
-find_library(void)
+find_library(char *why, size_t why_bytes)
 {
-	static const char *const names[] = { "libcublas.so.13", "libcublas.so.12", "libcublas.so" };
+	static const char *const names[] = { "libcublas.so.13", "libcublas.so.12", "libcublas.so",
+		"/usr/local/cuda/lib64/libcublas.so" };
 	const char *own = getenv("KV_CUBLAS_LIBRARY");
+	const bool named = own != NULL && *own != '\0';
 	void *library = NULL;
 
-	if (own != NULL && *own != '\0')
-		return dlopen(own, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-	for (size_t i = 0; library == NULL && i < sizeof names / sizeof *names; i++)
-		library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+	for (size_t i = 0; library == NULL && i < (named ? 1 : sizeof names / sizeof *names); i++) {
+		library = dlopen(named ? own : names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+		if (library == NULL && i == 0)
+			snprintf(why, why_bytes, "%s", dlerror());
+	}
 	return library;
 }
 
 static int
 find_symbols(struct kvk_dev *dev, struct cuda_products *p)
 {
-	if ((p->library = find_library()) == NULL)
+	char why[256] = "";
+
+	if ((p->library = find_library(why, sizeof why)) == NULL)
 		return cuda_fail(dev, CUDA_EMATH,
-		    "cuBLAS: %s; install it, or set KV_CUBLAS_LIBRARY to its path, or use --device cpu", dlerror());
+		    "cuBLAS: %.140s; install it, or set KV_CUBLAS_LIBRARY to its path, or use --device cpu", why);
 	for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
 		void *f = dlsym(p->library, symbols[i].name);
 
