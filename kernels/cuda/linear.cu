@@ -36,6 +36,14 @@ multiply(struct kvk_dev *dev, const struct kvk_weight *w, const void *x, const v
 	return cuda_gemm(dev, &g);
 }
 
+/* Are its elements such as products take? */
+static bool
+is_expanded(const struct kvk_dev *dev, const struct kvk_weight *w)
+{
+	return w->use == KVK_MANY_ROWS || w->held == KVK_F32 ||
+	    (w->held == KVK_BF16 && dev->precision == KVK_PRECISION_BF16);
+}
+
 /* Through a matrix of f32 or bf16 elements, x rounded to these. */
 static int
 linear_many(struct kvk_dev *dev, const struct kvk_weight *w, const float *x, size_t n, int add, float *y)
@@ -95,8 +103,7 @@ cuda_linear(struct kvk_dev *dev, const struct kvk_weight *w, const float *x, siz
 		return cuda_linear_few(dev, w, x, n, bias, add, y);
 	if ((rc = cuda_weight_ready(dev, w)) != 0)
 		return rc;
-	rc = w->use == KVK_MANY_ROWS || w->held == KVK_F32 ? linear_many(dev, w, x, n, add, y)
-	                                                  : linear_parts(dev, w, x, n, add, y);
+	rc = is_expanded(dev, w) ? linear_many(dev, w, x, n, add, y) : linear_parts(dev, w, x, n, add, y);
 	return rc == 0 ? finish(dev, w, n, bias, y) : rc;
 }
 
