@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MIN_MAJOR 8 /* compute capability 8.0: bf16 and cp.async */
 
@@ -112,6 +113,7 @@ dev_close(struct kvk_dev *dev)
 	cuda_spares_close(dev);
 	cuda_fetches_close(dev);
 	cuda_staging_close(dev);
+	cuda_crew_close(dev->crew);
 	cuda_pool_close(dev);
 	if (dev->copies != NULL)
 		cudaStreamDestroy(dev->copies);
@@ -135,10 +137,10 @@ open_streams(struct kvk_dev *d)
 static int
 dev_open(struct kvk_dev **dev, int ordinal, int threads, enum kvk_precision precision, char *why, size_t why_bytes)
 {
+	const long processors = sysconf(_SC_NPROCESSORS_ONLN);
 	struct kvk_dev *d;
 	int rc;
 
-	(void)threads;
 	*dev = NULL;
 	if (precision >= KVK_N_PRECISIONS) {
 		snprintf(why, why_bytes, "no precision %d", (int)precision);
@@ -153,6 +155,7 @@ dev_open(struct kvk_dev **dev, int ordinal, int threads, enum kvk_precision prec
 		return CUDA_EMEM;
 	}
 	d->ordinal = ordinal;
+	d->threads = threads > 0 ? (size_t)threads : processors > 0 ? (size_t)processors : 1;
 	d->precision = precision == KVK_PRECISION_F32 ? KVK_PRECISION_F32 : KVK_PRECISION_BF16;
 	if ((rc = cuda_find_device(ordinal, &d->prop, why, why_bytes)) == 0 && (rc = open_streams(d)) != 0)
 		snprintf(why, why_bytes, "%s", d->text);
@@ -187,7 +190,7 @@ const struct kvk_backend kvk_cuda = {
 	.abi = KVK_ABI,
 	.name = "cuda",
 	.layers_ahead = 1,
-	.chunk_rows = 32 * KVK_ROW_TILE,
+	.chunk_rows = 64 * KVK_ROW_TILE,
 	.products = cuda_products_open,
 	.describe = dev_describe,
 	.open = dev_open,

@@ -28,6 +28,7 @@ enum cuda_error {
 struct cuda_products; /* cuBLAS, opened for whoever multiplies: kernels/cuda/cublas.cu */
 struct cuda_memory;     /* device memory: kernels/cuda/memory.cu */
 struct cuda_staging;  /* pinned host memory: kernels/cuda/staging.cu */
+struct cuda_crew;     /* threads that fill it: kernels/cuda/crew.cu */
 struct cuda_spares;   /* memory of weights that were closed: kernels/cuda/weight.cu */
 
 /* One thread at a time; where a process has several cards open, cuda_use() says which one its calls are for. */
@@ -35,6 +36,7 @@ struct kvk_dev {
 	int ordinal;
 	cudaDeviceProp prop;
 	enum kvk_precision precision; /* F32 or BF16 */
+	size_t threads;               /* that may copy host memory, this one counted */
 	cudaStream_t stream;          /* everything but copies of weights to come */
 	cudaStream_t fetches;         /* to the host: kernels/cuda/transport.cu; NULL: nothing was fetched yet */
 	cudaEvent_t computed;         /* what is fetched */
@@ -42,6 +44,7 @@ struct kvk_dev {
 	struct cuda_products *products;
 	struct cuda_memory *pool;
 	struct cuda_staging *staging;
+	struct cuda_crew *crew; /* NULL: nothing was so large yet that it needs one */
 	struct cuda_spares *spares;
 	void *scratch; /* see cuda_scratch() */
 	size_t scratch_bytes;
@@ -58,7 +61,7 @@ int cuda_find_device(int ordinal, cudaDeviceProp *prop, char *why, size_t why_by
  * return cuda_check(dev, KV_LAUNCH(...), "pool"). */
 int cuda_check(struct kvk_dev *dev, cudaError_t status, const char *what);
 
-/* CUDA_EMEM: `bytes` of device memory could not be had. */
+/* `bytes` of device memory could not be had: CUDA_EMEM, or CUDA_ERUN where the card has failed, which any call may tell. */
 int cuda_no_memory(struct kvk_dev *dev, size_t bytes);
 
 /* Device memory of one operation, 256-byte aligned, its contents undefined, valid until the next call of
@@ -87,7 +90,7 @@ void cuda_unview(struct kvk_dev *dev, const void *p);
 void *cuda_alloc_known(struct kvk_dev *dev, size_t bytes, bool *used);
 
 /* A piece of pinned memory, CUDA_PIECE bytes, that no copy uses any more.  Whoever queued copies from or into it says so
- * with cuda_piece_queued().  There are several, taken in turn. */
+ * with cuda_piece_queued().  There are several, taken in turn: four at least. */
 #define CUDA_PIECE ((size_t)4 << 20)
 struct cuda_piece {
 	char *host;
@@ -99,11 +102,31 @@ struct cuda_piece *cuda_piece_next(struct kvk_dev *dev);
 int cuda_piece_queued(struct kvk_dev *dev, struct cuda_piece *piece, cudaStream_t stream);
 void *cuda_piece_device(struct kvk_dev *dev, struct cuda_piece *piece);
 int cuda_piece_wait(struct kvk_dev *dev, struct cuda_piece *piece);
+/* Host bytes through pieces, `most` of them (<= CUDA_PIECE) in each and in the last what is left; several are filled at a
+ * time.  send() gets them in order, with the bytes from `at` on, queues the copy and calls cuda_piece_queued(). */
+typedef int cuda_send_fn(struct kvk_dev *dev, void *ctx, struct cuda_piece *piece, size_t at, size_t bytes);
+int cuda_stage(struct kvk_dev *dev, const void *host, size_t bytes, size_t most, cuda_send_fn *send, void *ctx);
 int cuda_put(struct kvk_dev *dev, void *dst, const void *host, size_t bytes);
 int cuda_get(struct kvk_dev *dev, void *host, const void *src, size_t bytes);
 int cuda_get_as(
     struct kvk_dev *dev, void *host, enum kvk_type host_type, const void *src, enum kvk_type type, size_t n);
 void cuda_staging_close(struct kvk_dev *dev);
+
+/* A copy from host memory to host memory.  It belongs to the caller, and is a crew's from begin() to end(), which waits
+ * for it and does others meanwhile.  c NULL: begin() does it. */
+struct cuda_copy {
+	void *to;
+	const void *from;
+	size_t bytes;
+	bool done;
+	struct cuda_copy *next;
+};
+#define CUDA_COPIERS 8 /* threads at most: more are no faster than a card takes it */
+struct cuda_crew *cuda_crew_open(size_t threads); /* the caller counted, >= 1; NULL: out of memory */
+void cuda_crew_close(struct cuda_crew *c);
+size_t cuda_crew_size(const struct cuda_crew *c); /* the caller counted; 1 for NULL */
+void cuda_copy_begin(struct cuda_crew *c, struct cuda_copy *copy);
+void cuda_copy_end(struct cuda_crew *c, struct cuda_copy *copy);
 
 /* y = n elements of x converted, round to nearest even; both are F32, F16 or BF16 device memory. */
 int cuda_convert(

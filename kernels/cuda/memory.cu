@@ -191,6 +191,10 @@ cuda_pool_room(struct kvk_dev *dev)
 int
 cuda_no_memory(struct kvk_dev *dev, size_t bytes)
 {
+	const cudaError_t status = cudaStreamSynchronize(dev->stream);
+
+	if (status != cudaSuccess)
+		return cuda_check(dev, status, "the card");
 	return cuda_fail(dev, CUDA_EMEM, "out of device memory (%.1f MB wanted, %.1f MB free)", (double)bytes / MB,
 	    (double)cuda_pool_room(dev) / MB);
 }

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT
  * Copies between host and device, by way of pinned memory: only that is copied while the host goes on.
  *
- * Large arrays go in pieces, the host filling or emptying one while the card copies another.  Small ones share a piece
+ * Large arrays go in pieces, the host filling or emptying some while the card copies another.  Small ones share a piece
  * until that is full. */
 #include "kernels/cuda/cuda.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define PIECES 4
-#define SMALL  ((size_t)64 << 10) /* bytes that may share a piece */
+#define FEW   4 /* pieces, as long as no more is copied at once than they hold */
+#define MOST  (FEW + CUDA_COPIERS)
+#define SMALL ((size_t)64 << 10) /* bytes that may share a piece */
 
 struct cuda_staging {
-	struct cuda_piece piece[PIECES];
-	size_t next;
+	struct cuda_piece piece[MOST];
+	size_t n, next; /* those that are taken in turn; the next one */
 	struct cuda_piece small; /* uploads; queued each time */
 	size_t used;             /* bytes of small */
 };
@@ -21,18 +22,19 @@ struct cuda_staging {
 static int
 open_piece(struct kvk_dev *dev, struct cuda_piece *p)
 {
+	cudaError_t status;
 	int rc;
 
 	if (p->host != NULL)
 		return 0;
 	if ((rc = cuda_check(dev, cudaEventCreateWithFlags(&p->done, cudaEventDisableTiming), "an event")) != 0)
 		return rc;
-	if (cudaHostAlloc((void **)&p->host, CUDA_PIECE, cudaHostAllocDefault) == cudaSuccess)
+	if ((status = cudaHostAlloc((void **)&p->host, CUDA_PIECE, cudaHostAllocDefault)) == cudaSuccess)
 		return 0;
-	cudaGetLastError();
 	cudaEventDestroy(p->done);
 	p->host = NULL;
-	return cuda_fail(dev, CUDA_EMEM, "out of pinned host memory (%zu bytes wanted)", CUDA_PIECE);
+	rc = cuda_check(dev, status, "pinned host memory");
+	return rc == CUDA_EMEM ? cuda_fail(dev, rc, "out of pinned host memory (%zu bytes wanted)", CUDA_PIECE) : rc;
 }
 
 void *
@@ -59,9 +61,11 @@ close_piece(struct cuda_piece *p)
 static struct cuda_staging *
 staging(struct kvk_dev *dev)
 {
-	if (dev->staging == NULL)
-		dev->staging = (struct cuda_staging *)calloc(1, sizeof *dev->staging);
-	if (dev->staging == NULL)
+	if (dev->staging != NULL)
+		return dev->staging;
+	if ((dev->staging = (struct cuda_staging *)calloc(1, sizeof *dev->staging)) != NULL)
+		dev->staging->n = FEW;
+	else
 		cuda_fail(dev, CUDA_EMEM, "out of memory");
 	return dev->staging;
 }
@@ -71,7 +75,7 @@ cuda_staging_close(struct kvk_dev *dev)
 {
 	if (dev->staging == NULL)
 		return;
-	for (size_t i = 0; i < PIECES; i++)
+	for (size_t i = 0; i < MOST; i++)
 		close_piece(&dev->staging->piece[i]);
 	close_piece(&dev->staging->small);
 	free(dev->staging);
@@ -101,7 +105,7 @@ cuda_piece_next(struct kvk_dev *dev)
 
 	if (s == NULL)
 		return NULL;
-	p = &s->piece[s->next++ % PIECES];
+	p = &s->piece[s->next++ % s->n];
 	return open_piece(dev, p) == 0 && cuda_piece_wait(dev, p) == 0 ? p : NULL;
 }
 
@@ -132,28 +136,88 @@ put_small(struct kvk_dev *dev, void *dst, const void *host, size_t bytes)
 	return cuda_piece_queued(dev, &s->small, dev->stream);
 }
 
+/* ---- many pieces, filled by several threads */
+
+/* A piece that is being filled. */
+struct filling {
+	struct cuda_piece *piece;
+	struct cuda_copy copy;
+	size_t at;
+};
+
+/* How many pieces are filled at a time: fewer than there are, so that the one that is filled next is none of them. */
+static size_t
+open_stage(struct kvk_dev *dev, struct cuda_staging *s, size_t n_pieces)
+{
+	size_t width;
+
+	if (n_pieces < 2)
+		return 1;
+	if (dev->crew == NULL)
+		dev->crew = cuda_crew_open(dev->threads);
+	width = cuda_crew_size(dev->crew);
+	if (n_pieces > s->n)
+		s->n = FEW + width;
+	return width < s->n ? width : s->n - 1;
+}
+
+static int
+begin_filling(struct kvk_dev *dev, struct filling *f, const char *host, size_t at, size_t bytes)
+{
+	if ((f->piece = cuda_piece_next(dev)) == NULL)
+		return CUDA_EMEM;
+	f->at = at;
+	f->copy.to = f->piece->host;
+	f->copy.from = host + at;
+	f->copy.bytes = bytes;
+	cuda_copy_begin(dev->crew, &f->copy);
+	return 0;
+}
+
+int
+cuda_stage(struct kvk_dev *dev, const void *host, size_t bytes, size_t most, cuda_send_fn *send, void *ctx)
+{
+	struct cuda_staging *s = staging(dev);
+	const size_t width = s != NULL ? open_stage(dev, s, (bytes + most - 1) / most) : 0;
+	struct filling ring[MOST];
+	size_t at = 0, begun = 0, sent = 0;
+	int rc = s != NULL ? 0 : CUDA_EMEM;
+
+	while ((rc == 0 && at < bytes) || sent < begun) { /* after a fault: until nobody reads the host's bytes */
+		struct filling *f = &ring[begun % MOST];
+
+		if (rc == 0 && at < bytes && begun - sent < width) {
+			rc = begin_filling(dev, f, (const char *)host, at, bytes - at < most ? bytes - at : most);
+			if (rc == 0) {
+				at += f->copy.bytes;
+				begun++;
+			}
+			continue;
+		}
+		f = &ring[sent++ % MOST];
+		cuda_copy_end(dev->crew, &f->copy);
+		if (rc == 0)
+			rc = send(dev, ctx, f->piece, f->at, f->copy.bytes);
+	}
+	return rc;
+}
+
+static int
+put_piece(struct kvk_dev *dev, void *ctx, struct cuda_piece *piece, size_t at, size_t bytes)
+{
+	const int rc = to_device(dev, (char *)ctx + at, piece->host, bytes);
+
+	return rc == 0 ? cuda_piece_queued(dev, piece, dev->stream) : rc;
+}
+
 int
 cuda_put(struct kvk_dev *dev, void *dst, const void *host, size_t bytes)
 {
-	const char *from = (const char *)host;
-	char *to = (char *)dst;
-	int rc = 0;
-
 	if (bytes == 0)
 		return 0;
 	if (bytes <= SMALL)
 		return put_small(dev, dst, host, bytes);
-	for (size_t n; bytes > 0 && rc == 0; bytes -= n, from += n, to += n) {
-		struct cuda_piece *p = cuda_piece_next(dev);
-
-		if (p == NULL)
-			return CUDA_EMEM;
-		n = bytes < CUDA_PIECE ? bytes : CUDA_PIECE;
-		memcpy(p->host, from, n);
-		if ((rc = to_device(dev, to, p->host, n)) == 0)
-			rc = cuda_piece_queued(dev, p, dev->stream);
-	}
-	return rc;
+	return cuda_stage(dev, host, bytes, CUDA_PIECE, put_piece, dst);
 }
 
 int

@@ -114,26 +114,24 @@ copy_piece(struct kvk_dev *dev, const struct kvk_weight *w, struct cuda_piece *p
 	return rc == 0 ? cuda_piece_queued(dev, piece, dev->copies) : rc;
 }
 
+/* Bytes of the file from `at` on. */
+static int
+fill_piece(struct kvk_dev *dev, void *ctx, struct cuda_piece *piece, size_t at, size_t bytes)
+{
+	const struct kvk_weight *w = (const struct kvk_weight *)ctx;
+	const struct kvk_type_info *t = &kvk_types[w->type];
+	const size_t to = w->held == w->type ? at : at / t->bytes * t->block * kvk_types[w->held].bytes;
+
+	return copy_piece(dev, w, piece, bytes, bytes / t->bytes * t->block, (char *)w->p + to);
+}
+
 static int
 fill(struct kvk_dev *dev, struct kvk_weight *w, const void *host)
 {
 	const struct kvk_type_info *t = &kvk_types[w->type];
-	const size_t size = kvk_types[w->held].bytes; /* of an element, if it is expanded */
-	const char *from = (const char *)host;
-	size_t blocks = w->rows * (w->cols / t->block), m;
-	char *to = (char *)w->p;
-	int rc = 0;
+	const size_t bytes = w->rows * (w->cols / t->block) * t->bytes, most = CUDA_PIECE / t->bytes * t->bytes;
+	int rc = cuda_stage(dev, host, bytes, most, fill_piece, w);
 
-	for (; blocks > 0 && rc == 0; blocks -= m, from += m * t->bytes) {
-		struct cuda_piece *piece = cuda_piece_next(dev);
-
-		if (piece == NULL)
-			return CUDA_EMEM;
-		m = blocks < CUDA_PIECE / t->bytes ? blocks : CUDA_PIECE / t->bytes;
-		memcpy(piece->host, from, m * t->bytes);
-		rc = copy_piece(dev, w, piece, m * t->bytes, m * t->block, to);
-		to += w->held == w->type ? m * t->bytes : m * t->block * size;
-	}
 	if (rc == 0)
 		rc = cuda_check(dev, cudaEventRecord(w->event, dev->copies), "an event");
 	w->pending = rc == 0;

@@ -4,6 +4,7 @@
  * KV_SHIM_DEVICES: how many there are (1); 0 answers like a machine without a driver.
  * KV_SHIM_DRIVER: the version of CUDA that there is a driver for (this one's, or 0 without devices).
  * KV_SHIM_MEMORY: bytes of memory of each (8G); K, M and G are understood.
+ * KV_SHIM_FAILED: not 0, a kernel has gone wrong: everything is answered with its fault, while this is set.
  */
 #include <cuda_runtime.h>
 
@@ -68,9 +69,13 @@ driver(void)
 cudaError_t
 device_ready(void)
 {
+	const char *text = getenv("KV_SHIM_FAILED");
+
 	if (driver() < CUDART_VERSION)
 		return cudaErrorInsufficientDriver;
-	return device_count() > 0 ? cudaSuccess : cudaErrorNoDevice;
+	if (device_count() == 0)
+		return cudaErrorNoDevice;
+	return text == NULL || strcmp(text, "0") == 0 ? cudaSuccess : cudaErrorIllegalAddress;
 }
 
 cudaError_t
@@ -114,6 +119,7 @@ static const struct {
 	{ cudaErrorNotReady, "cudaErrorNotReady", "device not ready" },
 	{ cudaErrorHostMemoryAlreadyRegistered, "cudaErrorHostMemoryAlreadyRegistered",
 	    "part or all of the requested memory range is already mapped" },
+	{ cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered" },
 	{ cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported" },
 };
 

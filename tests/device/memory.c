@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * A device's memory: copies of all lengths, conversion on the way to the host, what is refused. */
+#include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +19,8 @@
 static void
 copies(void **state)
 {
-	static const size_t sizes[] = { 1, 3, 4096, 65535, 65536, 65537, 4 * MIB - 1, 4 * MIB, 4 * MIB + 1, 17 * MIB + 5 };
+	static const size_t sizes[] = { 1, 3, 4096, 65535, 65536, 65537, 4 * MIB - 1, 4 * MIB, 4 * MIB + 1, 17 * MIB + 5,
+		53 * MIB + 3 };
 	struct pair p;
 
 	(void)state;
@@ -45,6 +47,91 @@ copies(void **state)
 	pair_ok(&p, p.op->put(p.dev, NULL, NULL, 0));
 	pair_ok(&p, p.op->get(p.dev, NULL, NULL, 0));
 	pair_ok(&p, p.op->wait(p.dev));
+	pair_close(&p);
+}
+
+static size_t
+threads_here(void)
+{
+	DIR *tasks = opendir("/proc/self/task");
+	size_t n = 0;
+
+	assert_non_null(tasks);
+	while (readdir(tasks) != NULL)
+		n++;
+	closedir(tasks);
+	return n;
+}
+
+/* Threads fill pinned memory where there is much to copy, as many as open() was told, and go with the device. */
+static void
+copying_threads(void **state)
+{
+	static const size_t threads[] = { 1, 2, 5 }, n = 61 * MIB + 77;
+	uint32_t *want = test_alloc(n / 4, sizeof *want), *got;
+	char why[256];
+	struct pair p;
+
+	(void)state;
+	for (size_t i = 0; i < n / 4; i++)
+		want[i] = (uint32_t)(i * 2654435761u);
+	pair_open(&p, KVK_PRECISION_F32);
+	for (size_t i = 0; i < 3; i++) {
+		struct kvk_dev *dev;
+		size_t before;
+		void *device;
+
+		assert_int_equal(p.op->open(&dev, 0, (int)threads[i], KVK_PRECISION_F32, why, sizeof why), 0);
+		assert_non_null(device = p.op->alloc(dev, n));
+		assert_int_equal(p.op->put(dev, device, want, MIB), 0);
+		before = threads_here();
+		assert_int_equal(p.op->put(dev, device, want, n / 4 * 4), 0);
+		assert_true(threads_here() >= before + threads[i] - 1);
+		got = test_alloc(n / 4, sizeof *got);
+		assert_int_equal(p.op->get(dev, got, device, n / 4 * 4), 0);
+		assert_memory_equal(got, want, n / 4 * 4);
+		before = threads_here();
+		p.op->close(dev);
+		assert_true(threads_here() + threads[i] - 1 <= before);
+		free(got);
+	}
+	pair_close(&p);
+	free(want);
+}
+
+/* A kernel goes wrong: whatever comes next says that, and not that there is no memory. */
+static void
+card_that_failed(void **state)
+{
+	static const float host[64 * 64];
+	struct kvk_weight *w;
+	struct pair p;
+	char text[256];
+	float *x;
+
+	(void)state;
+	pair_open(&p, KVK_PRECISION_F32);
+	assert_int_equal(p.op->describe(0, text, sizeof text), 0);
+	if (strstr(text, "shim") == NULL) {
+		pair_close(&p);
+		skip(); /* a real card would be of no use to the tests behind this one */
+	}
+	x = pair_put(&p, NULL, 4096);
+	setenv("KV_SHIM_FAILED", "1", 1);
+	assert_int_not_equal(p.op->silu_mul(p.dev, x, x, 64, x), 0);
+	assert_string_equal(p.op->error(p.dev), "silu_mul: an illegal memory access was encountered");
+	assert_int_not_equal(p.op->weight_open(p.dev, &w, host, KVK_F32, 64, 64, KVK_MANY_ROWS), 0);
+	assert_non_null(strstr(p.op->error(p.dev), "illegal memory access"));
+	assert_int_not_equal(p.op->get(p.dev, text, x, 64), 0);
+	assert_non_null(strstr(p.op->error(p.dev), "illegal memory access"));
+	assert_int_not_equal(p.op->put(p.dev, x, host, sizeof host / 8), 0);
+	assert_non_null(strstr(p.op->error(p.dev), "illegal memory access"));
+	assert_null(p.op->alloc(p.dev, 1 << 20));
+	assert_int_not_equal(p.op->pool(p.dev, x, 1, 64, KVK_POOL_MAX, 3, x + 64), 0);
+	assert_non_null(strstr(p.op->error(p.dev), "illegal memory access"));
+	unsetenv("KV_SHIM_FAILED");
+	pair_ok(&p, p.op->silu_mul(p.dev, x, x, 64, x));
+	pair_free(&p, x);
 	pair_close(&p);
 }
 
@@ -128,14 +215,15 @@ views(void **state)
 	pair_close(&p);
 }
 
-/* Every pattern of a 16-bit type, or as many of f32, to every type, as the CPU does it. */
+/* Every pattern of a 16-bit type, or as many of f32, to every type, as the CPU does it; from the element `shift` of an
+ * array on. */
 static void
-convert(struct pair *p, enum kvk_type from, enum kvk_type to, size_t n)
+convert(struct pair *p, enum kvk_type from, enum kvk_type to, size_t n, size_t shift)
 {
 	const size_t in = kvk_types[from].bytes, out = kvk_types[to].bytes;
 	float *scale = test_floats(n, 1, 3);
 	uint8_t *src = test_alloc(n, in), *want = test_alloc(n, out), *got = test_alloc(n, out);
-	void *device;
+	char *device;
 
 	for (size_t i = 0; i < n; i++) {
 		const uint16_t h = (uint16_t)i;
@@ -143,8 +231,9 @@ convert(struct pair *p, enum kvk_type from, enum kvk_type to, size_t n)
 
 		memcpy(src + i * in, from == KVK_F32 ? (const void *)&f : &h, in);
 	}
-	device = pair_put(p, src, n * in);
-	pair_ok(p, p->op->get_as(p->dev, got, to, device, from, n));
+	device = pair_put(p, NULL, (shift + n) * in);
+	pair_ok(p, p->op->put(p->dev, device + shift * in, src, n * in));
+	pair_ok(p, p->op->get_as(p->dev, got, to, device + shift * in, from, n));
 	assert_int_equal(kvk_cpu.get_as(p->cpu, want, to, src, from, n), 0);
 	for (size_t i = 0; i < n; i++) {
 		uint32_t w = 0, g = 0;
@@ -170,16 +259,18 @@ static void
 conversions(void **state)
 {
 	static const enum kvk_type types[] = { KVK_F32, KVK_F16, KVK_BF16 };
+	static const size_t lengths[] = { 0, 1, 26, 31, 32, 33, 63, 64, 65, 95, 97, 127, 128, 129, 255, 256, 257, 5003 };
 	struct pair p;
 
 	(void)state;
 	pair_open(&p, KVK_PRECISION_F32);
 	for (int i = 0; i < 3; i++)
 		for (int j = 0; j < 3; j++)
-			convert(&p, types[i], types[j], 65536);
-	for (size_t n = 0; n < 34; n += 11)
-		convert(&p, KVK_F32, KVK_BF16, n);
-	convert(&p, KVK_F32, KVK_F16, 2 * MIB + 77); /* several pieces */
+			convert(&p, types[i], types[j], 65536, i == 0 ? 0 : (size_t)j);
+	for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+		for (size_t j = 0; j < 9; j++)
+			convert(&p, types[j / 3], types[j % 3], lengths[i], (i + j) % 6);
+	convert(&p, KVK_F32, KVK_F16, 2 * MIB + 77, 0); /* several pieces */
 	pair_close(&p);
 }
 
@@ -222,6 +313,8 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(copies),
+		cmocka_unit_test(copying_threads),
+		cmocka_unit_test(card_that_failed),
 		cmocka_unit_test(many_small_copies),
 		cmocka_unit_test(blocks),
 		cmocka_unit_test(views),

@@ -16,6 +16,9 @@ struct sizes {
 	size_t rows, cols;
 };
 
+static const size_t lengths[] = { 1, 26, 31, 32, 33, 63, 65, 80, 95, 97, 127, 128, 129, 255, 257 };
+#define N_LENGTHS (sizeof lengths / sizeof *lengths)
+
 /* At an odd address. */
 static uint8_t *
 matrix(const struct sizes *z, uint64_t seed, uint8_t **memory)
@@ -85,11 +88,12 @@ every_type(void **state)
 		pair_open(&p, precision ? KVK_PRECISION_BF16 : KVK_PRECISION_F32);
 		for (int t = 0; t < KVK_N_TYPES; t++)
 			for (int use = 0; use < 2 && !kvk_types[t].integer; use++) {
-				const struct sizes z = { (enum kvk_type)t, 5, 512 }, odd = { (enum kvk_type)t, 3, 33 };
+				const struct sizes z = { (enum kvk_type)t, 5, 512 };
 
 				check(&p, &z, use ? KVK_FEW_ROWS : KVK_MANY_ROWS, 1);
-				if (kvk_types[t].block == 1)
-					check(&p, &odd, use ? KVK_FEW_ROWS : KVK_MANY_ROWS, 2);
+				for (size_t i = 0; i < N_LENGTHS && kvk_types[t].block == 1; i++)
+					check(&p, &(struct sizes){ (enum kvk_type)t, 3, lengths[i] },
+					    use ? KVK_FEW_ROWS : KVK_MANY_ROWS, 2);
 			}
 		pair_close(&p);
 	}
@@ -107,6 +111,44 @@ large(void **state)
 	check(&p, &z[0], KVK_MANY_ROWS, 3);
 	check(&p, &z[1], KVK_FEW_ROWS, 4);
 	check(&p, &z[2], KVK_MANY_ROWS, 5);
+	pair_close(&p);
+}
+
+/* Some rows of a matrix of many pieces, which several threads bring. */
+static void
+some_rows(struct pair *p, const struct sizes *z, enum kvk_use use)
+{
+	const size_t row = z->cols * kvk_types[z->type].bytes / kvk_types[z->type].block;
+	uint8_t *memory, *bytes = matrix(z, 9, &memory);
+	float *want = test_alloc(z->cols, sizeof *want), *got;
+	struct kvk_weight *w;
+	int32_t ids[40];
+
+	for (size_t i = 0; i < 40; i++)
+		ids[i] = (int32_t)(i * (z->rows - 1) / 39);
+	pair_ok(p, p->op->weight_open(p->dev, &w, bytes, z->type, z->rows, z->cols, use));
+	got = rows_of(p->op, p->dev, w, z, ids, 40);
+	for (size_t i = 0; i < 40; i++) {
+		dequantise(z->type, bytes + (size_t)ids[i] * row, z->cols, want);
+		test_same("a row", got + i * z->cols, want, z->cols);
+	}
+	p->op->weight_close(p->dev, w);
+	free(got);
+	free(want);
+	free(memory);
+}
+
+static void
+many_pieces(void **state)
+{
+	static const struct sizes plain = { KVK_F32, 15000, 1000 }, expanded = { KVK_F16, 10700, 1008 };
+	struct pair p;
+
+	(void)state;
+	pair_open(&p, KVK_PRECISION_F32);
+	some_rows(&p, &plain, KVK_FEW_ROWS);
+	some_rows(&p, &expanded, KVK_MANY_ROWS);
+	some_rows(&p, &expanded, KVK_FEW_ROWS);
 	pair_close(&p);
 }
 
@@ -187,6 +229,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_type),
 		cmocka_unit_test(large),
+		cmocka_unit_test(many_pieces),
 		cmocka_unit_test(one_after_another),
 		cmocka_unit_test(refused),
 	};
