@@ -145,6 +145,31 @@ sizes_and_types(void **state)
 	}
 }
 
+/* Rows, columns and rows of x, each of any length. */
+static void
+lengths(void **state)
+{
+	static const size_t length[] = { 1, 26, 31, 32, 33, 63, 64, 65, 95, 96, 97, 127, 128, 129, 255, 256, 257 };
+	static const size_t n[] = { 1, 4, 7, 17, 33 };
+	enum { N = sizeof length / sizeof *length };
+
+	(void)state;
+	for (int precision = 0; precision < 2; precision++) {
+		struct pair p;
+
+		pair_open(&p, precision ? KVK_PRECISION_BF16 : KVK_PRECISION_F32);
+		for (size_t i = 0; i < N; i++) {
+			const size_t cols = length[i], rows = length[(i * 7 + 3) % N];
+			const enum kvk_type type = i % 3 == 0 ? KVK_F32 : i % 3 == 1 ? KVK_F16 : KVK_BF16;
+			const struct sizes few = { rows, cols, type, KVK_FEW_ROWS }, many = { rows, cols, type, KVK_MANY_ROWS };
+
+			compare(&p, &few, n[i % 5]);
+			compare(&p, &many, n[(i + 1) % 5]);
+		}
+		pair_close(&p);
+	}
+}
+
 /* A row's bits do not depend on the rows beside it, while they are few; the same call gives the same bytes. */
 static void
 independence(void **state)
@@ -275,7 +300,8 @@ products(void **state)
 {
 	static const size_t sizes[][3] = { { 0, 3, 3 }, { 3, 0, 3 }, { 3, 3, 0 }, { 1, 1, 1 }, { 5, 8, 7 },
 		{ 6, 16, 31 }, { 12, 7, 33 }, { 13, 17, 257 }, { 32, 65, 100 }, { 70, 8, 32 }, { 130, 100, 3 },
-		{ 1, 1000, 1 }, { 1, 3, 64 }, { 3, 1, 64 } };
+		{ 1, 1000, 1 }, { 1, 3, 64 }, { 3, 1, 64 }, { 63, 64, 65 }, { 26, 33, 129 }, { 97, 31, 95 },
+		{ 27, 127, 16 }, { 33, 96, 17 }, { 29, 255, 1 }, { 2, 256, 128 } };
 	struct pair p;
 
 	(void)state;
@@ -323,6 +349,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sizes_and_types),
+		cmocka_unit_test(lengths),
 		cmocka_unit_test(independence),
 		cmocka_unit_test(there_and_back),
 		cmocka_unit_test(products),

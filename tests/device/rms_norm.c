@@ -73,14 +73,15 @@ norm_case(struct pair *p, size_t n, size_t d, size_t skew)
 static void
 norms(void **state)
 {
-	static const size_t rows[] = { 0, 1, 3, 33 }, sizes[] = { 1, 31, 33, 64, 80, 129, 256, 577, 2304, 4100 };
+	static const size_t rows[] = { 0, 1, 3, 33 }, sizes[] = { 1, 26, 31, 32, 33, 63, 64, 65, 80,
+		95, 96, 97, 127, 128, 129, 255, 256, 257, 577, 2304, 4100 };
 	struct pair p;
 
 	(void)state;
 	pair_open(&p, KVK_PRECISION_F32);
 	for (size_t i = 0; i < 4; i++)
-		for (size_t j = 0; j < 10; j++)
-			norm_case(&p, rows[i], sizes[j], i + j == 7);
+		for (size_t j = 0; j < sizeof sizes / sizeof *sizes; j++)
+			norm_case(&p, rows[i], sizes[j], (i + j) % 7 == 5);
 	pair_close(&p);
 }
 
@@ -112,12 +113,14 @@ back_case(struct pair *p, size_t n, size_t d, int add)
 static void
 ways_back(void **state)
 {
-	static const size_t sizes[][2] = { { 0, 8 }, { 1, 1 }, { 3, 7 }, { 5, 40 }, { 33, 64 }, { 2, 2304 }, { 2, 1030 } };
+	static const size_t sizes[][2] = { { 0, 8 }, { 1, 1 }, { 3, 7 }, { 5, 40 }, { 33, 64 }, { 2, 2304 }, { 2, 1030 },
+		{ 27, 26 }, { 32, 31 }, { 2, 33 }, { 4, 63 }, { 3, 80 }, { 3, 96 }, { 2, 97 }, { 2, 127 }, { 3, 128 },
+		{ 2, 129 }, { 2, 255 }, { 3, 256 }, { 2, 257 } };
 	struct pair p;
 
 	(void)state;
 	pair_open(&p, KVK_PRECISION_F32);
-	for (size_t i = 0; i < 14; i++)
+	for (size_t i = 0; i < 2 * sizeof sizes / sizeof *sizes; i++)
 		back_case(&p, sizes[i / 2][0], sizes[i / 2][1], i % 2);
 	pair_close(&p);
 }

@@ -11,7 +11,8 @@
 #include "tests/lib/kernels.h"
 #include "tests/lib/pair.h"
 
-static const size_t sizes[] = { 0, 1, 26, 31, 32, 33, 64, 130, 257, 3001 };
+static const size_t sizes[] = { 0, 1, 26, 31, 32, 33, 63, 64, 65, 95, 96, 97, 127, 128, 129, 255, 256, 257, 3001,
+	1030 };
 #define N_SIZES (sizeof sizes / sizeof *sizes)
 
 /* skew: floats by which one array misses the alignment of vectors. */
