@@ -441,11 +441,19 @@ kv_device_check(const struct kv_device *d, int status, const char *what, struct 
 static void
 no_memory(const struct kv_device *d, size_t bytes, struct kv_err *e)
 {
-	if (is_card(d))
-		blame(d, kv_fail(e, KV_EMEM, "%s: out of device memory (%.1f MB wanted, %.1f MB free)", d->op->name,
-			     (double)bytes / MB, (double)d->op->room(d->dev) / MB), e);
+	const char *name = d->op->name;
+
+	if (!is_card(d)) {
+		kv_fail(e, KV_EMEM, "%s: out of memory (%zu bytes wanted)", name, bytes);
+		return;
+	}
+	/* what was queued may have gone wrong, which is told by whatever is called next */
+	if (d->op->wait(d->dev) != 0)
+		kv_fail(e, KV_EMEM, "%s: %s", name, d->op->error(d->dev));
 	else
-		kv_fail(e, KV_EMEM, "%s: out of memory (%zu bytes wanted)", d->op->name, bytes);
+		kv_fail(e, KV_EMEM, "%s: out of device memory (%.1f MB wanted, %.1f MB free)", name,
+		    (double)bytes / MB, (double)d->op->room(d->dev) / MB);
+	blame(d, KV_EMEM, e);
 }
 
 int

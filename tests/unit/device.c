@@ -285,6 +285,38 @@ stands(void **state)
 	kv_device_close(&d);
 }
 
+static int
+lost(struct kvk_dev *dev)
+{
+	(void)dev;
+	return 1;
+}
+
+static const char *
+why_lost(struct kvk_dev *dev)
+{
+	(void)dev;
+	return "the card: an illegal memory access";
+}
+
+/* A card that failed before gives no memory either: that is what is said. */
+static void
+memory_of_a_lost_card(void **state)
+{
+	struct kv_device d = full_card("auto", KVK_PRECISION_F32);
+	struct kvk_backend t = *d.op;
+	struct kv_err e = { 0 };
+
+	(void)state;
+	t.wait = lost;
+	t.error = why_lost;
+	d.op = &t;
+	assert_null(kv_device_alloc(&d, 1500000, 1, &e));
+	assert_string_equal(e.text, "card: the card: an illegal memory access");
+	assert_true(kv_device_can_fall_back(&d, &e));
+	kv_device_close(&d);
+}
+
 /* Rows 1 and 2 of 4 per head, then all of them, as f16. */
 static void
 rows_of_heads(void **state)
@@ -324,6 +356,7 @@ main(void)
 		cmocka_unit_test(memory_and_errors),
 		cmocka_unit_test(falls_back),
 		cmocka_unit_test(stands),
+		cmocka_unit_test(memory_of_a_lost_card),
 		cmocka_unit_test(rows_of_heads),
 	};
 
