@@ -11,8 +11,8 @@
  * a piece in the same order: a row's result does not depend on how many rows a call has.  (Entries that a row does
  * not see count with weight 0: a NaN or an infinity among the values of a step may reach rows before it.)
  */
-#ifndef KVK_CUDA_ATTENTION_H
-#define KVK_CUDA_ATTENTION_H
+#ifndef KVK_CUDA_ATTEND_H
+#define KVK_CUDA_ATTEND_H
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/ptx.h"

@@ -4,8 +4,8 @@
  * Weights are [Hq][n][all], all = T + n keys: the prompt's, then those behind.  Sums over all keys are cut into
  * chunks, which are added up in ascending order.
  */
-#ifndef KVK_CUDA_BEHIND_H
-#define KVK_CUDA_BEHIND_H
+#ifndef KVK_CUDA_BEHIND_SUMS_H
+#define KVK_CUDA_BEHIND_SUMS_H
 
 #include "kernels/cuda/cuda.h"
 
