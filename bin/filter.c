@@ -42,8 +42,8 @@ layer_of(struct run *r, struct kv_step *s)
 	};
 }
 
-/* What a card could not do (for want of memory, mostly) is done again by the CPU, if auto had the choice: the step is as it
- * was. */
+/* What a card could not do (for want of memory, mostly) is done again by the CPU, if auto had the choice: the step is
+ * as it was. */
 static int
 run_method(struct run *r, struct kv_layer *l, size_t n)
 {

@@ -14,14 +14,15 @@ struct kv_filter {
 	const char *in_place; /* those that it takes where they lie on the device, data being NULL; NULL: none */
 	const char *layers; /* "A-B": only these, the others pass; NULL: all */
 	bool hold;          /* all layers of a sequence at once, instead of one by one */
-	/* Looks at the tensors of l[0 .. n-1] and puts others into their steps; n is 1 unless hold.  Caches that have been
-	 * evicted and steps without a layer do not come here.  Faults need not say where; after one of the device's the step
-	 * is as it was, since it may come again. */
+	/* Looks at the tensors of l[0 .. n-1] and puts others into their steps; n is 1 unless hold.  Caches that have
+	 * been evicted and steps without a layer do not come here.  Faults need not say where; after one of the
+	 * device's the step is as it was, since it may come again. */
 	int (*run)(void *ctx, struct kv_layer *l, size_t n, struct kv_err *e);
 	void *ctx;
 };
 
-/* Everything from opening the files (and what the method's parameters name) to the End record; returns the exit status. */
+/* Everything from opening the files (and what the method's parameters name) to the End record; returns the exit
+ * status. */
 int kv_filter(char *const *files, const struct kv_filter *f);
 
 #endif

@@ -233,8 +233,8 @@ cannot_open(const struct kv_lent *f, const char *why, struct kv_err *e)
 	if (access(f->path, F_OK) < 0)
 		return dead(f, why, e);
 	return kv_fail(e, KV_EIO,
-	    "the payload was left in the memory of a card, and this program cannot open it there (%s); run the pipeline "
-	    "without --share",
+	    "the payload was left in the memory of a card, and this program cannot open it there (%s); "
+	    "run the pipeline without --share",
 	    why);
 }
 

@@ -20,8 +20,8 @@ struct kv_lessons_options {
 	const json_t *entry; /* of the history of what is written; borrowed */
 	/* Told what was found damaged and is made anew. */
 	void (*note)(const char *text);
-	/* Told why the device that auto had chosen gave way to the CPU: see struct kv_device.  Which one it opens is told by
-	 * whoever opened the student's. */
+	/* Told why the device that auto had chosen gave way to the CPU: see struct kv_device.  Which one it opens is
+	 * told by whoever opened the student's. */
 	void (*unfit)(const char *why);
 };
 

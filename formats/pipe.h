@@ -59,8 +59,8 @@ int kv_pipe_next(struct kv_pipe *p, struct kv_step **step, struct kv_err *e);
  * kv_pipe_next does, KV_EIO naming $TMPDIR when that is full, KV_EARG in the middle of a sequence. */
 int kv_pipe_hold(struct kv_pipe *p, struct kv_step **steps, size_t *n, struct kv_err *e);
 
-/* What steps have on the program's device (options.in_place) comes to the host: t->data, with t->device NULL.  The device
- * may go then.  Fails: as kv_pipe_next() does. */
+/* What steps have on the program's device (options.in_place) comes to the host: t->data, with t->device NULL.  The
+ * device may go then.  Fails: as kv_pipe_next() does. */
 int kv_pipe_fetch(struct kv_pipe *p, struct kv_err *e);
 
 /* Put "FILE: sequence N, layer L: " in front of a fault that a program found in this step. */

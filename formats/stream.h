@@ -68,15 +68,15 @@ struct kv_writer;
  * kv_writer_finish(). */
 int kv_writer_open(struct kv_writer **out, const char *path, const char *only, const char *drop, struct kv_err *e);
 
-/* From now on payloads larger than a page stay in our memory, and the stream says where (STREAM.md, References); kv_writer_
- * finish() then waits until they have been given back.  Only in a pipe: elsewhere nothing changes. */
+/* From now on payloads larger than a page stay in our memory, and the stream says where (STREAM.md, References);
+ * kv_writer_finish() then waits until they have been given back.  Only in a pipe: elsewhere nothing changes. */
 void kv_writer_share(struct kv_writer *w);
-/* The same on a device that has a card's name: see kv_writer_room_there() in record.h.  It stays open until the writer has
- * finished. */
+/* The same on a device that has a card's name: see kv_writer_room_there() in record.h.  It stays open until the writer
+ * has finished. */
 void kv_writer_share_on(struct kv_writer *w, struct kv_device *d);
 
-/* From now on a thread does the writing, for programs that compute meanwhile.  A tensor's data has to stay as it is until
- * kv_writer_settle(), which waits until all has been written; a fault comes from the next call, whichever it is.
+/* From now on a thread does the writing, for programs that compute meanwhile.  A tensor's data has to stay as it is
+ * until kv_writer_settle(), which waits until all has been written; a fault comes from the next call, whichever it is.
  * Fails: KV_EMEM, KV_EFAIL (no thread). */
 int kv_writer_background(struct kv_writer *w, struct kv_err *e);
 int kv_writer_settle(struct kv_writer *w, struct kv_err *e);
@@ -89,7 +89,8 @@ int kv_writer_header(struct kv_writer *w, const json_t *model, const json_t *his
 int kv_writer_sequence(struct kv_writer *w, const json_t *map, struct kv_err *e);
 int kv_writer_tensor(struct kv_writer *w, const struct kv_tensor *t, struct kv_err *e); /* honours only and drop */
 int kv_writer_raw(struct kv_writer *w, const void *bytes, size_t n, struct kv_err *e);
-/* Hears, when the stream is finished and had sequences, of each name in --only or --drop that no tensor had: name [n]. */
+/* Hears, when the stream is finished and had sequences, of each name in --only or --drop that no tensor had: name
+ * [n]. */
 typedef void kv_unmet_fn(const char *option, int n, const char *name);
 void kv_writer_on_unmet(struct kv_writer *w, kv_unmet_fn *unmet);
 

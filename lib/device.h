@@ -21,8 +21,8 @@ struct kv_device {
 	unsigned threads;
 	enum kvk_precision precision; /* wanted; 0 is f32.  Set it after kv_device_plan(), before the device opens */
 	char fallback[KV_ERR_TEXT]; /* why auto took the CPU, "" if it did not */
-	/* Told the same at once, when there is a card that should have been fit to use; not when there is none, no driver or
-	 * no library.  NULL: nobody.  Set it after kv_device_plan(). */
+	/* Told the same at once, when there is a card that should have been fit to use; not when there is none, no
+	 * driver or no library.  NULL: nobody.  Set it after kv_device_plan(). */
 	void (*unfit)(const char *why);
 	bool lent; /* other processes have opened memory of it: it must stay open */
 };
@@ -32,8 +32,8 @@ struct kv_device {
 bool kv_device_is_name(const char *name);
 
 /* Open a device; *d needs no preparation.  name: "auto" (CUDA if there is a usable device, else the CPU), "cpu", "cuda"
- * or "cuda:N"; NULL is auto.  Its precision is f32.  threads 0: all the machine has.  Fails: KV_EARG (unknown name, too many threads), KV_EDEV
- * (with the backend's reason). */
+ * or "cuda:N"; NULL is auto.  Its precision is f32.  threads 0: all the machine has.  Fails: KV_EARG (unknown name, too
+ * many threads), KV_EDEV (with the backend's reason). */
 int kv_device_open(struct kv_device *d, const char *name, unsigned threads, struct kv_err *e);
 void kv_device_close(struct kv_device *d);
 
@@ -47,11 +47,11 @@ int kv_device_open_card(struct kv_device *d, const char *card, struct kv_err *e)
 void kv_device_plan(struct kv_device *d, const char *name, unsigned threads);
 int kv_device_ready(struct kv_device *d, const char *ops, struct kv_err *e);
 
-/* auto takes another device than the one that it began with.  Whoever has a piece of work of which nothing has been handed
- * on yet asks, when it ended in the fault e (rc, which is negative), whether to do it again: KV_OK, if that is a fault of
- * a card (out of memory, mostly) that auto had chosen.  The card is closed then, all its memory is gone, and the CPU is
- * open in *d in its place; `fallback` and unfit() tell; e is as if nothing had happened.  Before, the caller gives back
- * what it has on the card, or forgets it: kv_device_can_fall_back() tells without doing anything.
+/* auto takes another device than the one that it began with.  Whoever has a piece of work of which nothing has been
+ * handed on yet asks, when it ended in the fault e (rc, which is negative), whether to do it again: KV_OK, if that is a
+ * fault of a card (out of memory, mostly) that auto had chosen.  The card is closed then, all its memory is gone, and
+ * the CPU is open in *d in its place; `fallback` and unfit() tell; e is as if nothing had happened.  Before, the caller
+ * gives back what it has on the card, or forgets it: kv_device_can_fall_back() tells without doing anything.
  * Else rc, and e stays; or why the CPU cannot be opened. */
 int kv_device_fall_back(struct kv_device *d, int rc, struct kv_err *e);
 bool kv_device_can_fall_back(const struct kv_device *d, const struct kv_err *e);
@@ -62,8 +62,8 @@ enum kvk_precision kv_device_precision(struct kv_device *d);
 /* The CUDA library is the one that KV_CUDA_LIBRARY names; else libkvcuda.so in ../lib, .. or the folder of the running
  * program; else whichever the dynamic loader finds. */
 
-/* All devices by name, with a line about each: "cpu", and "cuda:0", "cuda:1", ..., or "cuda" with why there is none that can
- * be used.  fn returns KV_OK, or a fault that ends the list. */
+/* All devices by name, with a line about each: "cpu", and "cuda:0", "cuda:1", ..., or "cuda" with why there is none
+ * that can be used.  fn returns KV_OK, or a fault that ends the list. */
 typedef int kv_device_fn(void *ctx, const char *name, bool usable, const char *text);
 int kv_device_list(kv_device_fn *fn, void *ctx);
 
@@ -71,8 +71,8 @@ int kv_device_list(kv_device_fn *fn, void *ctx);
  * naming what is missing. */
 int kv_device_check_table(const struct kvk_backend *t, struct kv_err *e);
 
-/* A program that has a second device open says which one its calls are for; one that is not open, or has no card's name, is
- * fine. */
+/* A program that has a second device open says which one its calls are for; one that is not open, or has no card's
+ * name, is fine. */
 int kv_device_use(const struct kv_device *d, struct kv_err *e);
 
 /* Turn a backend's status into ours: KV_OK for 0, else KV_EDEV with "cpu: WHAT: reason", a fault of the device's. */
@@ -80,8 +80,8 @@ int kv_device_check(const struct kv_device *d, int status, const char *what, str
 
 /* The first n of the `stride` rows of each head, device memory on both sides: y [H][n][D] of `type` from src
  * [H][stride][D] f32, n <= stride (src may point at a later row of its array). */
-int kv_device_copy_rows(const struct kv_device *d, void *y, enum kvk_type type, const float *src, size_t H, size_t stride,
-    size_t n, size_t D, struct kv_err *e);
+int kv_device_copy_rows(const struct kv_device *d, void *y, enum kvk_type type, const float *src, size_t H,
+    size_t stride, size_t n, size_t D, struct kv_err *e);
 
 /* The same to the host, which waits once; where not all rows of a head are wanted, there is room for them on the device
  * meanwhile. */

@@ -51,7 +51,8 @@ KV_KERNEL(256) attend_pack(const From *x, const size_t *start, const size_t *pac
 	for (unsigned g = 0; g < H; g++)
 		for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < len[g] * fours; i += step) {
 			const size_t e = i / fours, d = i % fours * 4;
-			const float4 f = d < D ? attend_four(x + (start[g] + e) * D + d, D - d, vectors) : make_float4(0, 0, 0, 0);
+			const float4 f =
+			    d < D ? attend_four(x + (start[g] + e) * D + d, D - d, vectors) : make_float4(0, 0, 0, 0);
 			const To four[4] = { (To)f.x, (To)f.y, (To)f.z, (To)f.w };
 			uint2 bits;
 
@@ -87,16 +88,19 @@ check(struct kvk_dev *dev, const struct kvk_ragged *c, size_t n, size_t Hq)
 	if (!cuda_is_float(c->type))
 		return cuda_fail(dev, CUDA_ETYPE, "attention: a cache is of type f32, f16 or bf16");
 	if (c->H == 0 || Hq % c->H != 0)
-		return cuda_fail(dev, CUDA_ESHAPE, "attention: %zu query heads cannot share a cache of %zu heads", Hq, c->H);
+		return cuda_fail(
+		    dev, CUDA_ESHAPE, "attention: %zu query heads cannot share a cache of %zu heads", Hq, c->H);
 	for (size_t g = 0; g < c->H; g++) {
 		if (c->len[g] < n)
 			return cuda_fail(dev, CUDA_ESHAPE,
 			    "attention: head %zu has %zu entries, fewer than the %zu new rows", g, c->len[g], n);
 		if (c->len[g] >= (size_t)1 << 30)
-			return cuda_fail(dev, CUDA_ESHAPE, "attention: head %zu has %zu entries, more than 2^30", g, c->len[g]);
+			return cuda_fail(
+			    dev, CUDA_ESHAPE, "attention: head %zu has %zu entries, more than 2^30", g, c->len[g]);
 	}
 	if (c->D > ATTEND_MAX_D)
-		return cuda_fail(dev, CUDA_ESHAPE, "attention: heads of %zu elements, more than %zu", c->D, ATTEND_MAX_D);
+		return cuda_fail(
+		    dev, CUDA_ESHAPE, "attention: heads of %zu elements, more than %zu", c->D, ATTEND_MAX_D);
 	return 0;
 }
 

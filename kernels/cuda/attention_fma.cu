@@ -61,8 +61,8 @@ fma_keys(const struct attend &a, const struct attend_unit &u, int e, float *k)
 		if (d >= (int)a.D)
 			continue;
 		if (e + key < u.to)
-			x = attend_four((const T *)a.k + (u.base + (size_t)(e + key)) * a.row + (size_t)d, a.D - (size_t)d,
-			    a.vectors);
+			x = attend_four((const T *)a.k + (u.base + (size_t)(e + key)) * a.row + (size_t)d,
+			    a.D - (size_t)d, a.vectors);
 		k[d * FMA_K_ROW + key] = x.x;
 		k[(d + 1) * FMA_K_ROW + key] = x.y;
 		k[(d + 2) * FMA_K_ROW + key] = x.z;
@@ -81,8 +81,8 @@ fma_values(const struct attend &a, const struct attend_unit &u, int e, float *v)
 		float4 x = make_float4(0, 0, 0, 0);
 
 		if (e + key < u.to && (size_t)d < a.D)
-			x = attend_four((const T *)a.v + (u.base + (size_t)(e + key)) * a.row + (size_t)d, a.D - (size_t)d,
-			    a.vectors);
+			x = attend_four((const T *)a.v + (u.base + (size_t)(e + key)) * a.row + (size_t)d,
+			    a.D - (size_t)d, a.vectors);
 		*(float4 *)(v + key * DP + d) = x;
 	}
 }

@@ -303,7 +303,8 @@ mma_out(int rows, size_t D, int col, float *to, struct attend_row mine, const fl
 #pragma unroll
 			for (int j = 0; j < EACH; j++)
 				if (r + i < rows && lane + j * 32 < width)
-					row[i][j * 32] = attend_element(w, before[i][j], room[(r + i) * (DP + 8) + lane + j * 32]);
+					row[i][j * 32] =
+					    attend_element(w, before[i][j], room[(r + i) * (DP + 8) + lane + j * 32]);
 		}
 	}
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Threads that copy host memory: one alone fills pinned memory at a fifth of the speed at which a card empties it.  None
- * of them calls CUDA's library. */
+ * Threads that copy host memory: one alone fills pinned memory at a fifth of the speed at which a card empties it.
+ * None of them calls CUDA's library. */
 #include "kernels/cuda/cuda.h"
 
 #include <pthread.h>

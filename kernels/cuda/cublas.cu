@@ -128,8 +128,8 @@ cuda_gemm_takes(const struct cuda_gemm_job *g)
 	    dense(g->b_row, g->b_col, g->k, g->n);
 }
 
-/* cuBLAS counts by columns, so that our rows are its columns: it computes c^T = b^T a^T, where a matrix with rows side by
- * side (col 1) is already turned. */
+/* cuBLAS counts by columns, so that our rows are its columns: it computes c^T = b^T a^T, where a matrix with rows side
+ * by side (col 1) is already turned. */
 int
 cuda_gemm(struct kvk_dev *dev, const struct cuda_gemm_job *g)
 {

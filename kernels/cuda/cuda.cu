@@ -54,7 +54,8 @@ count_devices(int *n, char *why, size_t why_bytes)
 	}
 	if (status == cudaErrorInsufficientDriver)
 		snprintf(why, why_bytes,
-		    "the NVIDIA driver knows CUDA %d.%d, this library needs %d.%d: update the driver, or use --device cpu",
+		    "the NVIDIA driver knows CUDA %d.%d, this library needs %d.%d: "
+		    "update the driver, or use --device cpu",
 		    driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
 	else
 		snprintf(why, why_bytes, "%s: use --device cpu", cudaGetErrorString(status));

@@ -31,7 +31,8 @@ static int
 multiply(struct kvk_dev *dev, const struct kvk_weight *w, const void *x, const void *m, size_t rows,
     enum kvk_type type, size_t n, int add, float *y)
 {
-	const struct cuda_gemm_job g = { x, m, w->cols, 1, 1, w->cols, type, y, w->rows, n, rows, w->cols, 1, add != 0 };
+	const struct cuda_gemm_job g = { x, m, w->cols, 1, 1, w->cols, type, y, w->rows, n, rows, w->cols, 1,
+		add != 0 };
 
 	return cuda_gemm(dev, &g);
 }

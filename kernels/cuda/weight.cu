@@ -8,7 +8,8 @@
 
 #define SPARES 16 /* the matrices of two layers */
 
-/* What weights leave behind when they are closed: the next layer's take its place, once the work that read it is done. */
+/* What weights leave behind when they are closed: the next layer's take its place, once the work that read it is
+ * done. */
 struct cuda_spares {
 	struct {
 		void *p;
@@ -156,8 +157,8 @@ check_matrix(struct kvk_dev *dev, enum kvk_type type, size_t rows, size_t cols)
 		return cuda_fail(dev, CUDA_ETYPE, "a matrix cannot be of type %s",
 		    type < KVK_N_TYPES ? kvk_types[type].name : "unknown");
 	if (cols % kvk_types[type].block != 0)
-		return cuda_fail(dev, CUDA_ESHAPE, "rows of %zu elements are no whole blocks of %s (%zu elements)", cols,
-		    kvk_types[type].name, kvk_types[type].block);
+		return cuda_fail(dev, CUDA_ESHAPE, "rows of %zu elements are no whole blocks of %s (%zu elements)",
+		    cols, kvk_types[type].name, kvk_types[type].block);
 	if (__builtin_mul_overflow(rows, cols, &elements) || elements > SIZE_MAX / 8)
 		return cuda_fail(dev, CUDA_ESHAPE, "a matrix of %zu x %zu is too large", rows, cols);
 	return 0;

@@ -159,8 +159,8 @@ enter(struct kv_student *s, struct kv_err *e)
 static void
 leave(struct kv_student *s)
 {
-	float **const blocks[] = { &s->dx, &s->dmid, &s->d1, &s->d2, &s->d3, &s->dq, &s->dk, &s->dv, &s->u, &s->s, &s->one,
-		&s->gradient, &s->parameters };
+	float **const blocks[] = { &s->dx, &s->dmid, &s->d1, &s->d2, &s->d3, &s->dq, &s->dk, &s->dv, &s->u, &s->s,
+		&s->one, &s->gradient, &s->parameters };
 
 	for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
 		kv_device_free(s->x->d, *blocks[i]);

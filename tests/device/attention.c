@@ -222,14 +222,15 @@ many_rows_bf16(void **state)
 static void
 every_length(enum kvk_precision p)
 {
-	static const size_t lengths[] = { 1, 26, 27, 28, 29, 30, 31, 32, 33, 63, 64, 65, 95, 96, 97, 127, 128, 129, 255, 256,
-		257 };
+	static const size_t lengths[] = { 1, 26, 27, 28, 29, 30, 31, 32, 33, 63, 64, 65, 95, 96, 97, 127, 128, 129, 255,
+		256, 257 };
 	static const size_t D[] = { 64, 80, 96, 128, 256 }, G[] = { 1, 3, 4, 7, 8 };
 	static const enum kvk_type types[] = { KVK_F32, KVK_F16, KVK_BF16 };
 
 	for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
 		compare((struct sizes){ 1, { lengths[i] - 1 }, G[i % 5], 1, D[(i + i / 5) % 5], types[i % 3], p });
-		compare((struct sizes){ lengths[i], { 0 }, G[(i + 2) % 5], 1, D[(i + i / 5) % 5], types[(i + 1) % 3], p });
+		compare(
+		    (struct sizes){ lengths[i], { 0 }, G[(i + 2) % 5], 1, D[(i + i / 5) % 5], types[(i + 1) % 3], p });
 	}
 }
 

@@ -210,7 +210,8 @@ forth_and_back(void **state)
 static void
 lengths(void **state)
 {
-	static const size_t n[] = { 1, 26, 27, 28, 29, 30, 31, 32, 33, 63, 64, 65, 95, 96, 97, 127, 128, 129, 255, 256, 257 };
+	static const size_t n[] = { 1, 26, 27, 28, 29, 30, 31, 32, 33, 63, 64, 65, 95, 96, 97, 127, 128, 129, 255, 256,
+		257 };
 	static const size_t D[] = { 64, 80, 96, 128, 256 }, G[] = { 1, 3, 4, 7, 8 };
 	static const enum kvk_type types[] = { KVK_F32, KVK_F16, KVK_BF16 };
 

@@ -161,7 +161,8 @@ lengths(void **state)
 		for (size_t i = 0; i < N; i++) {
 			const size_t cols = length[i], rows = length[(i * 7 + 3) % N];
 			const enum kvk_type type = i % 3 == 0 ? KVK_F32 : i % 3 == 1 ? KVK_F16 : KVK_BF16;
-			const struct sizes few = { rows, cols, type, KVK_FEW_ROWS }, many = { rows, cols, type, KVK_MANY_ROWS };
+			const struct sizes few = { rows, cols, type, KVK_FEW_ROWS },
+					   many = { rows, cols, type, KVK_MANY_ROWS };
 
 			compare(&p, &few, n[i % 5]);
 			compare(&p, &many, n[(i + 1) % 5]);

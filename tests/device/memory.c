@@ -19,8 +19,8 @@
 static void
 copies(void **state)
 {
-	static const size_t sizes[] = { 1, 3, 4096, 65535, 65536, 65537, 4 * MIB - 1, 4 * MIB, 4 * MIB + 1, 17 * MIB + 5,
-		53 * MIB + 3 };
+	static const size_t sizes[] = { 1, 3, 4096, 65535, 65536, 65537, 4 * MIB - 1, 4 * MIB, 4 * MIB + 1,
+		17 * MIB + 5, 53 * MIB + 3 };
 	struct pair p;
 
 	(void)state;
@@ -259,7 +259,8 @@ static void
 conversions(void **state)
 {
 	static const enum kvk_type types[] = { KVK_F32, KVK_F16, KVK_BF16 };
-	static const size_t lengths[] = { 0, 1, 26, 31, 32, 33, 63, 64, 65, 95, 97, 127, 128, 129, 255, 256, 257, 5003 };
+	static const size_t lengths[] = { 0, 1, 26, 31, 32, 33, 63, 64, 65, 95, 97, 127, 128, 129, 255, 256, 257,
+		5003 };
 	struct pair p;
 
 	(void)state;
