@@ -5,6 +5,7 @@
  * KV_SHIM_DRIVER: the version of CUDA that there is a driver for (this one's, or 0 without devices).
  * KV_SHIM_MEMORY: bytes of memory of each (8G); K, M and G are understood.
  * KV_SHIM_FAILED: not 0, a kernel has gone wrong: everything is answered with its fault, while this is set.
+ * KV_SHIM_SHARED: bytes of shared memory that a block can ask for (227K, and at most that).
  */
 #include <cuda_runtime.h>
 
@@ -43,19 +44,34 @@ device_current(void)
 	return current;
 }
 
-size_t
-device_memory(void)
+/* What the environment says: 512, 99K, 8G. */
+static size_t
+bytes_of(const char *variable, size_t usual)
 {
 	static const char units[] = "KMG";
-	const char *text = getenv("KV_SHIM_MEMORY"), *unit;
+	const char *text = getenv(variable), *unit;
 	char *end;
 	size_t bytes;
 
 	if (text == NULL)
-		return (size_t)8 << 30;
+		return usual;
 	bytes = strtoull(text, &end, 10);
 	unit = *end == '\0' ? NULL : strchr(units, *end);
 	return unit == NULL ? bytes : bytes << (10 * (unit - units + 1));
+}
+
+size_t
+device_memory(void)
+{
+	return bytes_of("KV_SHIM_MEMORY", (size_t)8 << 30);
+}
+
+size_t
+device_shared(void)
+{
+	const size_t bytes = bytes_of("KV_SHIM_SHARED", SHARED_OPTIN);
+
+	return bytes < SHARED_OPTIN ? bytes : (size_t)SHARED_OPTIN;
 }
 
 static int
@@ -225,8 +241,8 @@ cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
 	p->pciBusID = device + 1;
 	p->totalGlobalMem = device_memory();
 	p->sharedMemPerBlock = SHARED_DEFAULT;
-	p->sharedMemPerBlockOptin = SHARED_OPTIN;
-	p->sharedMemPerMultiprocessor = SHARED_OPTIN + SHARED_OWN;
+	p->sharedMemPerBlockOptin = device_shared();
+	p->sharedMemPerMultiprocessor = device_shared() + SHARED_OWN;
 	p->reservedSharedMemPerBlock = SHARED_OWN;
 	p->regsPerBlock = p->regsPerMultiprocessor = 65536;
 	p->warpSize = LANES;

@@ -130,7 +130,8 @@ cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int v
 		return failed(device_ready());
 	if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout)
 		return cudaSuccess;
-	if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || value > SHARED_OPTIN)
+	if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
+	    (size_t)value > device_shared())
 		return failed(cudaErrorInvalidValue);
 	allowed[kernel] = (size_t)value;
 	return cudaSuccess;
@@ -166,7 +167,7 @@ cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *n, const void *kerne
 	if (threads <= 0 || threads > MAX_THREADS)
 		return failed(cudaErrorInvalidValue);
 	by_threads = 2048 / threads > 32 ? 32 : 2048 / threads;
-	by_memory = (int)((SHARED_OPTIN + SHARED_OWN) / per_block);
+	by_memory = (int)((device_shared() + SHARED_OWN) / per_block);
 	*n = by_memory < by_threads ? by_memory : by_threads;
 	return cudaSuccess;
 }

@@ -19,6 +19,7 @@ struct lock {
 int device_count(void);     /* KV_SHIM_DEVICES */
 int device_current(void);
 size_t device_memory(void); /* KV_SHIM_MEMORY, bytes of each device */
+size_t device_shared(void); /* KV_SHIM_SHARED, bytes that a block can ask for: SHARED_OPTIN or less */
 /* cudaSuccess; or what a machine without a driver answers to everything. */
 cudaError_t device_ready(void);
 /* Remember for cudaGetLastError(), and return it. */

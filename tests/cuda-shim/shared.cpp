@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "runtime.h"
+
 enum {
 	GAP = 64, /* bytes behind a variable */
 	MARK = 0xa5,
@@ -116,9 +118,9 @@ kv_shim_shared(const void *key, size_t bytes, size_t align)
 	wanted = (wanted + align - 1) / align * align + bytes;
 	if (n_variables == MAX_VARIABLES || wanted > SHARED_DEFAULT || used + bytes + GAP > STATIC_ROOM)
 		fault(self(), NULL, "%zu bytes of static shared memory; a block can have %d", wanted, SHARED_DEFAULT);
-	if (wanted + block.job->bytes > SHARED_OPTIN)
-		fault(self(), NULL, "%zu bytes of static and %zu of dynamic shared memory; a block can have %d", wanted,
-		    block.job->bytes, SHARED_OPTIN);
+	if (wanted + block.job->bytes > device_shared())
+		fault(self(), NULL, "%zu bytes of static and %zu of dynamic shared memory; a block can have %zu", wanted,
+		    block.job->bytes, device_shared());
 	v = &variables[n_variables++];
 	v->key = key;
 	v->p = fixed + used;

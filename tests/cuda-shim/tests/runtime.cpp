@@ -206,6 +206,13 @@ test_limits(void **state)
 	assert_int_equal(cudaFuncSetAttribute(fill_dynamic, cudaFuncAttributeMaxDynamicSharedMemorySize, 300000),
 	    cudaErrorInvalidValue);
 	(void)cudaGetLastError();
+	setenv("KV_SHIM_SHARED", "99K", 1);
+	OK(cudaGetDeviceProperties(&p, 0));
+	assert_int_equal(p.sharedMemPerBlockOptin, 99 << 10);
+	assert_int_equal(cudaFuncSetAttribute(fill_dynamic, cudaFuncAttributeMaxDynamicSharedMemorySize, 100 << 10),
+	    cudaErrorInvalidValue);
+	(void)cudaGetLastError();
+	unsetenv("KV_SHIM_SHARED");
 	OK(cudaFuncGetAttributes(&a, bounded<96>));
 #if !defined(__clang__)
 	assert_int_equal(a.maxThreadsPerBlock, 96);
