@@ -2,11 +2,11 @@
  * A linear and a quadratic form of every key: z = sum_j k_j (b_j + sum_{i <= j} u_ij k_i), u the upper triangle of a
  * with what is beside the diagonal twice. */
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/tile_sums.h"
 
-#define THREADS    256
-#define TILE       64 /* keys, and dimensions j, of a block's product; 16 x 16 threads with every 16th of both */
-#define STEP       16 /* dimensions i in shared memory */
-#define PER_THREAD (TILE / 16)
+#define THREADS SUMS_THREADS
+#define TILE    SUMS_TILE /* keys, and dimensions j, of a block's product */
+#define STEP    SUMS_STEP /* dimensions i in shared memory */
 
 /* to [i][key]: dimensions i .. i + STEP - 1 of keys j .. j + TILE - 1, zeros where there are none. */
 template <typename T>
@@ -38,21 +38,21 @@ forms(const T *k, const double *b, const double *a, size_t n, size_t D, size_t g
 {
 	KV_SHARED(double, keys, [STEP][TILE + 1]);
 	KV_SHARED(double, form, [STEP][TILE]);
-	const size_t h = blockIdx.y, key = (size_t)blockIdx.x * TILE, ty = threadIdx.x / 16, tx = threadIdx.x % 16;
-	double all[PER_THREAD] = {};
+	const size_t h = blockIdx.y, key = (size_t)blockIdx.x * TILE, ty = sums_row(), tx = sums_column();
+	double all[SUMS_EACH] = {};
 
 	k += h / group * n * D;
 	b += h * D;
 	a += h * D * D;
 	for (size_t j = 0; j < D; j += TILE) {
-		double sum[PER_THREAD][PER_THREAD];
+		double sum[SUMS_EACH][SUMS_EACH];
 
 #pragma unroll
-		for (int q = 0; q < PER_THREAD; q++) {
+		for (int q = 0; q < SUMS_EACH; q++) {
 			const size_t column = j + tx + 16 * (size_t)q;
 
 #pragma unroll
-			for (int p = 0; p < PER_THREAD; p++)
+			for (int p = 0; p < SUMS_EACH; p++)
 				sum[p][q] = column < D ? b[column] : 0;
 		}
 		for (size_t i = 0; i < j + TILE && i < D; i += STEP) {
@@ -60,18 +60,12 @@ forms(const T *k, const double *b, const double *a, size_t n, size_t D, size_t g
 			load_keys(k, key, n, i, D, keys);
 			load_form(a, i, j, D, form);
 			__syncthreads();
-#pragma unroll 4
-			for (int r = 0; r < STEP; r++)
-#pragma unroll
-				for (int p = 0; p < PER_THREAD; p++)
-#pragma unroll
-					for (int q = 0; q < PER_THREAD; q++)
-						sum[p][q] += keys[r][ty + 16 * p] * form[r][tx + 16 * q];
+			sums_add<TILE + 1>(keys, form, sum);
 		}
 #pragma unroll
-		for (int p = 0; p < PER_THREAD; p++)
+		for (int p = 0; p < SUMS_EACH; p++)
 #pragma unroll
-			for (int q = 0; q < PER_THREAD; q++) {
+			for (int q = 0; q < SUMS_EACH; q++) {
 				const size_t row = key + ty + 16 * (size_t)p, column = j + tx + 16 * (size_t)q;
 
 				if (row < n && column < D)
@@ -79,7 +73,7 @@ forms(const T *k, const double *b, const double *a, size_t n, size_t D, size_t g
 			}
 	}
 #pragma unroll
-	for (int p = 0; p < PER_THREAD; p++) {
+	for (int p = 0; p < SUMS_EACH; p++) {
 		const size_t row = key + ty + 16 * (size_t)p;
 
 		for (int step = 8; step > 0; step /= 2)

@@ -2,13 +2,13 @@
  * Mean and covariance of each head's rows, two passes in double precision.  Rows are taken in pieces by blocks of
  * their own; pieces are added up in order. */
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/tile_sums.h"
 
-#define THREADS    256
-#define MEAN_ROWS  512
-#define COV_ROWS   4096
-#define TILE       64 /* rows and columns of a covariance, a block's; 16 x 16 threads with every 16th of both */
-#define STEP       16 /* rows in shared memory */
-#define PER_THREAD (TILE / 16)
+#define THREADS   SUMS_THREADS
+#define MEAN_ROWS 512
+#define COV_ROWS  4096
+#define TILE      SUMS_TILE /* rows and columns of a covariance, a block's */
+#define STEP      SUMS_STEP /* rows in shared memory */
 
 /* Grid: pieces, heads.  part [H][pieces][D]. */
 KV_KERNEL(THREADS)
@@ -59,9 +59,9 @@ multiply_rows(const float *x, const double *mean, size_t n, size_t D, double *pa
 	KV_SHARED(double, left, [STEP][TILE]);
 	KV_SHARED(double, right, [STEP][TILE]);
 	const size_t across = (D + TILE - 1) / TILE, a = blockIdx.x / across * TILE, b = blockIdx.x % across * TILE;
-	const size_t from = (size_t)blockIdx.y * COV_ROWS, ty = threadIdx.x / 16, tx = threadIdx.x % 16;
+	const size_t from = (size_t)blockIdx.y * COV_ROWS;
 	const size_t end = b < a ? from : n - from < COV_ROWS ? n : from + COV_ROWS;
-	double sum[PER_THREAD][PER_THREAD] = {};
+	double sum[SUMS_EACH][SUMS_EACH] = {};
 
 	x += (size_t)blockIdx.z * n * D;
 	mean += (size_t)blockIdx.z * D;
@@ -71,19 +71,13 @@ multiply_rows(const float *x, const double *mean, size_t n, size_t D, double *pa
 		centre(x, mean, i, end, a, D, left);
 		centre(x, mean, i, end, b, D, right);
 		__syncthreads();
-#pragma unroll 4
-		for (int r = 0; r < STEP; r++)
-#pragma unroll
-			for (int p = 0; p < PER_THREAD; p++)
-#pragma unroll
-				for (int q = 0; q < PER_THREAD; q++)
-					sum[p][q] += left[r][ty + 16 * p] * right[r][tx + 16 * q];
+		sums_add<TILE>(left, right, sum);
 	}
 #pragma unroll
-	for (int p = 0; p < PER_THREAD; p++)
+	for (int p = 0; p < SUMS_EACH; p++)
 #pragma unroll
-		for (int q = 0; q < PER_THREAD; q++) {
-			const size_t row = a + ty + 16 * (size_t)p, column = b + tx + 16 * (size_t)q;
+		for (int q = 0; q < SUMS_EACH; q++) {
+			const size_t row = a + sums_row() + 16 * (size_t)p, column = b + sums_column() + 16 * (size_t)q;
 
 			if (row <= column && column < D)
 				part[row * D + column] = sum[p][q];
