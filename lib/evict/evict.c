@@ -124,7 +124,7 @@ static int
 read_score(struct plan *p, size_t *n_nan, struct kv_err *e)
 {
 	const struct kv_tensor *score;
-	size_t H;
+	size_t H, found = 0;
 	int rc;
 
 	if (p->all && kv_step_find(p->l->step, "score") == NULL)
@@ -140,8 +140,9 @@ read_score(struct plan *p, size_t *n_nan, struct kv_err *e)
 		return kv_fail(e, KV_ESHAPE, "score: %zu heads, but the budget has %zu", H, p->s.H);
 	p->s.raw = score->data;
 	p->s.score = &p->attrs;
-	for (size_t i = 0; i < H * p->s.n; i++)
-		*n_nan += isnan(p->s.raw[i]) != 0;
+	for (size_t i = 0, n = H * p->s.n; i < n; i++)
+		found += isnan(p->s.raw[i]) != 0;
+	*n_nan = found;
 	return KV_OK;
 }
 

@@ -98,6 +98,13 @@ make_units(struct kv_ranking *r, const struct kv_selection *s, struct kv_err *e)
 	return KV_OK;
 }
 
+/* Does the host look at nothing that ranks? */
+static bool
+is_plain(const struct kv_rules *r)
+{
+	return !r->uniform_heads && r->chunk <= 1 && !r->by_score && r->share <= 0;
+}
+
 int
 kv_ranking_init(struct kv_ranking *r, struct kv_device *d, const struct kv_selection *s, struct kv_err *e)
 {
@@ -112,7 +119,9 @@ kv_ranking_init(struct kv_ranking *r, struct kv_device *d, const struct kv_selec
 		.rank = s->raw,
 		.raw = s->raw,
 		.protect = s->protect };
-	if (pools && s->n > 0) {
+	if (pools && s->n > 0 && is_plain(&s->rules)) {
+		r->pool = s->score;
+	} else if (pools && s->n > 0) {
 		if ((r->own_rank = kv_alloc(s->H * s->n, sizeof *r->own_rank, e)) == NULL)
 			return KV_EMEM;
 		r->rank = r->own_rank;

@@ -6,9 +6,10 @@
 #include "lib/buf.h"
 #include "lib/evict/ranking.h"
 
-/* Host arrays as the device sees them, and the room for the result. */
+/* Host arrays as the device sees them, and the room for what is made there. */
 struct views {
 	const void *rank, *tie, *protect;
+	float *pooled; /* NULL: rank is as it ranks */
 	int32_t *picked;
 };
 
@@ -16,31 +17,55 @@ static void
 views_fini(const struct kv_device *d, struct views *v)
 {
 	kv_device_free(d, v->picked);
+	kv_device_free(d, v->pooled);
 	kv_device_unview(d, v->protect);
 	kv_device_unview(d, v->tie);
 	kv_device_unview(d, v->rank);
+}
+
+/* What ranks, and what decides between equals. */
+static int
+view_ranking(
+    const struct kv_device *d, const struct kv_ranking *r, struct views *v, struct kvk_select *job, struct kv_err *e)
+{
+	const size_t count = r->H * r->n, bytes = count * sizeof *r->rank;
+
+	if (count == 0)
+		return KV_OK;
+	if ((v->rank = kv_device_view(d, r->rank, bytes, e)) == NULL)
+		return KV_EMEM;
+	job->rank = v->rank;
+	if (r->tie == r->rank)
+		job->tie = v->rank;
+	else if (r->tie != NULL && (job->tie = v->tie = kv_device_view(d, r->tie, bytes, e)) == NULL)
+		return KV_EMEM;
+	if (r->pool == NULL)
+		return KV_OK;
+	if ((v->pooled = kv_device_alloc(d, count, sizeof *v->pooled, e)) == NULL)
+		return KV_EMEM;
+	job->rank = v->pooled;
+	return kv_pooled_there(d, r->pool, v->rank, r->H, r->n, v->pooled, e);
 }
 
 static int
 select_on_device(
     const struct kv_device *d, const struct kv_ranking *r, const size_t *offset, int32_t *index, struct kv_err *e)
 {
-	const size_t bytes = r->H * r->n * sizeof *r->rank, count = offset[r->H];
+	const size_t count = offset[r->H];
 	struct kvk_select job = {
 		.H = r->H, .n = r->n, .T = r->T, .n_sink = r->n_sink, .n_recent = r->n_recent, .offset = offset
 	};
 	struct views v = { 0 };
-	int rc = KV_EMEM;
+	int rc;
 
 	if (count == 0)
 		return KV_OK;
-	if ((bytes > 0 && (v.rank = kv_device_view(d, r->rank, bytes, e)) == NULL) ||
-	    (bytes > 0 && r->tie != NULL && (v.tie = kv_device_view(d, r->tie, bytes, e)) == NULL) ||
-	    (r->protect != NULL && (v.protect = kv_device_view(d, r->protect, r->H * r->T, e)) == NULL) ||
+	if ((rc = view_ranking(d, r, &v, &job, e)) < 0)
+		goto done;
+	rc = KV_EMEM;
+	if ((r->protect != NULL && (v.protect = kv_device_view(d, r->protect, r->H * r->T, e)) == NULL) ||
 	    (v.picked = kv_device_alloc(d, count, sizeof *v.picked, e)) == NULL)
 		goto done;
-	job.rank = v.rank;
-	job.tie = v.tie;
 	job.protect = v.protect;
 	rc = kv_device_check(d, d->op->select(d->dev, &job, v.picked), "select", e);
 	if (rc == KV_OK)
@@ -92,7 +117,7 @@ kv_evict_select(struct kv_device *d, const struct kv_selection *s, int32_t *inde
 		rc = KV_OK;
 		goto done;
 	}
-	if ((rc = kv_device_ready(d, "select", e)) < 0 || (rc = kv_ranking_init(&r, d, s, e)) < 0 ||
+	if ((rc = kv_device_ready(d, "select pool", e)) < 0 || (rc = kv_ranking_init(&r, d, s, e)) < 0 ||
 	    (rc = count_entries(s, &r, keep, offset, e)) < 0 || (rc = select_on_device(d, &r, offset, index, e)) < 0)
 		goto done;
 	if (s->rules.uniform_heads)

@@ -3,7 +3,7 @@
  *
  * A method is one file, lib/score/NAME.c, and one row of kv_score_list (scores.c).  Those with attention in them are a
  * few lines around kv_attention() (lib/attention.h).  Methods produce *raw* scores; pooling is named in the
- * attributes and done by whoever ranks (kv_pooled()).
+ * attributes and done by whoever ranks (kv_pooled(), kv_pooled_there()).
  */
 #ifndef KV_SCORE_H
 #define KV_SCORE_H
@@ -102,10 +102,12 @@ int kv_score_read(const struct kv_tensor *score, size_t Hkv, size_t T, struct kv
 int kv_score_earlier(const struct kv_layer *l, const char *who, const struct kv_tensor **t, struct kv_score_attrs *a,
     size_t *H, size_t *n, struct kv_err *e);
 
-/* The ranking view of raw scores: pooled [H][n] as the attributes say (METHODS 1.6), host memory; the one place where
- * scores are pooled. */
+/* The ranking view of raw scores: pooled [H][n] as the attributes say (METHODS 1.6), host memory. */
 int kv_pooled(struct kv_device *d, const struct kv_score_attrs *a, const float *raw, size_t H, size_t n, float *pooled,
     struct kv_err *e);
+/* The same, of and to memory of a device that is ready to pool: the one place where scores are pooled. */
+int kv_pooled_there(const struct kv_device *d, const struct kv_score_attrs *a, const float *raw, size_t H, size_t n,
+    float *pooled, struct kv_err *e);
 
 /* The methods: each the only symbol of its file. */
 extern const struct kv_score_method kv_score_snapkv;

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "lib/evict/evict.h"
+#include "tests/lib/kernels.h"
 #include "tests/lib/oracle.h"
 #include "tests/lib/score_input.h"
 
@@ -126,6 +127,63 @@ compose_oracle(void **state)
 	}
 	assert_true(compared >= 16 * 6 * H);
 	oracle_fini(&o);
+}
+
+/* ---- what passes between host and device */
+
+static size_t bytes_in, bytes_out;
+
+static const void *
+counting_view(struct kvk_dev *dev, const void *host, size_t bytes)
+{
+	bytes_in += bytes;
+	return kvk_cpu.view(dev, host, bytes);
+}
+
+static int
+counting_get(struct kvk_dev *dev, void *host, const void *src, size_t bytes)
+{
+	bytes_out += bytes;
+	return kvk_cpu.get(dev, host, src, bytes);
+}
+
+/* Pooled scores stay where they are made, unless rules look at them; the sets are the same. */
+static void
+pooled_on_the_device(void **state)
+{
+	enum { H = 2, N = 90, B = 20 };
+	static const size_t offset[] = { 0, B, 2 * B };
+	const struct kv_score_attrs a = { .pool = KVK_POOL_MAX, .pool_width = 7, .n_tokens = N + 3 };
+	struct kvk_backend table = kvk_cpu;
+	struct kv_device counting = device;
+	float *raw = test_floats(H * N, 1, 8);
+	size_t kept[H + 1];
+	struct kv_selection job = { .H = H, .n = N, .T = N + 3, .raw = raw, .score = &a, .n_sink = 2, .n_recent = 3,
+		.offset = offset };
+	int32_t index[2 * B], other[2 * B];
+	struct kv_err e = { 0 };
+
+	(void)state;
+	table.view = counting_view;
+	table.get = counting_get;
+	counting.op = &table;
+	for (size_t i = 0; i < H * N; i++) /* not many different ones */
+		raw[i] = roundf(raw[i] * 4);
+	for (int tie = KV_TIE_RAW; tie <= KV_TIE_POSITION; tie++) {
+		job.tie = (enum kv_tie)tie;
+		job.rules = (struct kv_rules){ 0 };
+		job.kept = NULL;
+		bytes_in = bytes_out = 0;
+		assert_int_equal(kv_evict_select(&counting, &job, index, &e), KV_OK);
+		assert_int_equal(bytes_in, H * N * sizeof *raw);
+		assert_int_equal(bytes_out, sizeof index);
+		job.rules = (struct kv_rules){ .by_score = true, .least = -INFINITY };
+		job.kept = kept;
+		assert_int_equal(kv_evict_select(&counting, &job, other, &e), KV_OK);
+		assert_memory_equal(kept, offset, sizeof kept);
+		assert_memory_equal(other, index, sizeof index);
+	}
+	free(raw);
 }
 
 /* ---- a whole layer */
@@ -370,6 +428,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(select_oracle),
 		cmocka_unit_test(compose_oracle),
+		cmocka_unit_test(pooled_on_the_device),
 		cmocka_unit_test(layer),
 		cmocka_unit_test(protect),
 		cmocka_unit_test(keeps_all),
