@@ -7,69 +7,28 @@
 
 #include <cmocka.h>
 
-#include "tests/lib/kernels.h"
+#include "tests/lib/naive_ops.h"
 #include "tests/lib/pair.h"
-
-/* a [H][D][D] symmetric, from as many numbers. */
-static double *
-symmetric(const float *some, size_t H, size_t D)
-{
-	double *a = test_alloc(H * D * D, sizeof *a);
-
-	for (size_t h = 0; h < H; h++)
-		for (size_t i = 0; i < D; i++)
-			for (size_t j = 0; j < D; j++)
-				a[(h * D + i) * D + j] = (double)some[(h * D + (i < j ? i : j)) * D + (i < j ? j : i)];
-	return a;
-}
-
-static double
-form(const double *key, const double *b, const double *a, size_t D)
-{
-	double sum = 0;
-
-	for (size_t i = 0; i < D; i++) {
-		sum += b[i] * key[i];
-		for (size_t j = 0; j < D; j++)
-			sum += key[i] * a[i * D + j] * key[j];
-	}
-	return sum;
-}
 
 static void
 check_forms(struct pair *p, size_t Hq, size_t Hkv, size_t T, size_t D, enum kvk_type type)
 {
-	double *k, *z, *a, *b = test_alloc(Hq * D, sizeof *b);
-	void *bytes = test_typed(Hkv * T * D, 1, T + D, type, &k);
-	float *some = test_floats(Hq * D * D, 1, 5), *line = test_floats(Hq * D, 1, 6);
-	struct kvk_forms job = { NULL, type, Hq, Hkv, T, D, NULL, NULL };
+	struct form_job x;
 	void *there[4];
+	double *z;
 
-	for (size_t i = 0; i < Hq * D; i++)
-		b[i] = (double)line[i];
-	a = symmetric(some, Hq, D);
-	job.k = there[0] = pair_put(p, bytes, Hkv * T * D * kvk_types[type].bytes);
-	job.b = there[1] = pair_put(p, b, Hq * D * sizeof *b);
-	job.a = there[2] = pair_put(p, a, Hq * D * D * sizeof *a);
+	form_job_init(&x, Hq, Hkv, T, D, type);
+	x.job.k = there[0] = pair_put(p, x.k, Hkv * T * D * kvk_types[type].bytes);
+	x.job.b = there[1] = pair_put(p, x.b, Hq * D * sizeof *x.b);
+	x.job.a = there[2] = pair_put(p, x.a, Hq * D * D * sizeof *x.a);
 	there[3] = pair_put(p, NULL, Hq * T * sizeof *z);
-	pair_ok(p, p->op->forms(p->dev, &job, there[3]));
+	pair_ok(p, p->op->forms(p->dev, &x.job, there[3]));
 	z = pair_get(p, there[3], Hq * T * sizeof *z);
-	for (size_t h = 0; h < Hq; h++)
-		for (size_t j = 0; j < T; j++) {
-			const double want = form(k + (h / (Hq / Hkv) * T + j) * D, b + h * D, a + h * D * D, D);
-
-			if (!(fabs(z[h * T + j] - want) <= 1e-13 * (double)(D * D)))
-				fail_msg("head %zu, key %zu: %.17g, expected %.17g", h, j, z[h * T + j], want);
-		}
+	naive_forms_near(&x, z);
 	for (int i = 0; i < 4; i++)
 		pair_free(p, there[i]);
 	free(z);
-	free(a);
-	free(b);
-	free(line);
-	free(some);
-	free(bytes);
-	free(k);
+	form_job_fini(&x);
 }
 
 static void

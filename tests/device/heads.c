@@ -10,17 +10,10 @@
 #include <cmocka.h>
 
 #include "tests/lib/kernels.h"
+#include "tests/lib/naive_ops.h"
 #include "tests/lib/pair.h"
 
-#define EPS 1e-6f
-
-struct sizes {
-	size_t n, H, D, dim, pos; /* dim 0: no rotation */
-	int interleaved, norm;
-	enum kvk_type type;
-};
-
-static const struct sizes table[] = {
+static const struct head_sizes table[] = {
 	{ 0, 2, 8, 8, 0, 0, 0, KVK_F32 },
 	{ 1, 1, 8, 8, 0, 1, 0, KVK_F32 },
 	{ 1, 3, 64, 64, 100000, 0, 0, KVK_F32 },
@@ -36,67 +29,26 @@ static const struct sizes table[] = {
 };
 #define N_SIZES (sizeof table / sizeof *table)
 
-static float *
-frequencies(size_t dim)
-{
-	float *f = test_alloc(dim / 2, sizeof *f);
-
-	for (size_t i = 0; i < dim / 2; i++)
-		f[i] = (float)pow(10000, -2.0 * (double)i / (double)dim);
-	return f;
-}
-
-/* One head of one row by the definition. */
 static void
-naive(const struct sizes *z, const float *x, const float *norm, const float *inv_freq, size_t pos, double *y)
-{
-	const size_t half = z->dim / 2;
-	double t[256], sum = 0;
-
-	for (size_t d = 0; d < z->D; d++)
-		sum += (double)x[d] * (double)x[d];
-	for (size_t d = 0; d < z->D; d++)
-		t[d] = (double)x[d] * (z->norm ? (double)norm[d] / sqrt(sum / (double)z->D + (double)EPS) : 1);
-	memcpy(y, t, z->D * sizeof *y);
-	for (size_t i = 0; i < half; i++) {
-		const double a = z->interleaved ? t[2 * i] : t[i], b = z->interleaved ? t[2 * i + 1] : t[half + i];
-		const double angle = (double)pos * (double)inv_freq[i];
-
-		y[i] = a * cos(angle) - b * sin(angle);
-		y[half + i] = a * sin(angle) + b * cos(angle);
-	}
-}
-
-/* Heads at rows 1 + h * (n + 1), so that there is a row between them that must stay as it was. */
-static void
-forward_case(struct pair *p, const struct sizes *z)
+forward_case(struct pair *p, const struct head_sizes *z)
 {
 	const size_t elements = z->n * z->H * z->D, rows = z->H * (z->n + 1) + 1, bytes = kvk_types[z->type].bytes;
-	const double bound = z->type == KVK_F32 ? 4e-7 : z->type == KVK_F16 ? 0x1p-11 + 1e-6 : 0x1p-8 + 1e-6;
-	float *x = test_floats(elements, 2, 1), *norm = test_floats(z->D, 1, 2), *freq = frequencies(z->dim), *y;
+	float *x = test_floats(elements, 2, 1), *norm = test_floats(z->D, 1, 2), *freq = naive_frequencies(z->dim), *y;
 	void *dx = pair_put(p, x, elements * sizeof *x), *dnorm = pair_put(p, norm, z->D * sizeof *norm),
 	     *dfreq = pair_put(p, freq, z->dim / 2 * sizeof *freq), *zeros = test_alloc(rows * z->D, bytes),
 	     *dy = pair_put(p, zeros, rows * z->D * bytes), *raw;
 	const struct kvk_rope rope = { dfreq, z->dim, z->interleaved };
 	size_t *at = test_alloc(z->H, sizeof *at);
-	double want[256];
 
 	for (size_t h = 0; h < z->H; h++)
 		at[h] = 1 + h * (z->n + 1);
 	pair_ok(p,
-	    p->op->heads(p->dev, dx, z->n, z->H, z->D, z->norm ? dnorm : NULL, EPS, z->dim ? &rope : NULL, z->pos, dy,
+	    p->op->heads(p->dev, dx, z->n, z->H, z->D, z->norm ? dnorm : NULL, NAIVE_EPS, z->dim ? &rope : NULL, z->pos, dy,
 	        z->type, at));
 	raw = pair_get(p, dy, rows * z->D * bytes);
 	y = test_alloc(rows * z->D, sizeof *y);
 	assert_int_equal(kvk_cpu.get_as(p->cpu, y, KVK_F32, raw, z->type, rows * z->D), 0);
-	for (size_t h = 0; h < z->H; h++)
-		for (size_t i = 0; i < z->n; i++) {
-			naive(z, x + (i * z->H + h) * z->D, norm, freq, z->pos + i, want);
-			test_near("heads", y + (at[h] + i) * z->D, want, z->D, 3 * bound, bound);
-		}
-	for (size_t h = 0; h <= z->H; h++)
-		for (size_t d = 0; d < z->D; d++)
-			assert_true(y[h * (z->n + 1) * z->D + d] == 0);
+	naive_heads_near(z, x, norm, freq, y);
 	free(raw);
 	free(zeros);
 	free(y);
@@ -128,7 +80,7 @@ angles(void **state)
 {
 	static const size_t positions[] = { 0, 1, 3, 1000, 65535, 131071, 1000003, 2147483647 };
 	enum { PAIRS = 64, D = 2 * PAIRS };
-	float x[D] = { 0 }, *freq = frequencies(D), y[D];
+	float x[D] = { 0 }, *freq = naive_frequencies(D), y[D];
 	const size_t at[] = { 0 };
 	struct pair p;
 	void *dx, *dfreq, *dy;
@@ -165,10 +117,10 @@ angles(void **state)
 
 /* Against the CPU's, which has tests of its own against differences. */
 static void
-back_case(struct pair *p, const struct sizes *z)
+back_case(struct pair *p, const struct head_sizes *z)
 {
 	const size_t elements = z->n * z->H * z->D;
-	float *x = test_floats(elements, 2, 1), *norm = test_floats(z->D, 1, 2), *freq = frequencies(z->dim);
+	float *x = test_floats(elements, 2, 1), *norm = test_floats(z->D, 1, 2), *freq = naive_frequencies(z->dim);
 	float *dy = test_floats(elements, 1, 3), *want = test_alloc(elements, sizeof *want);
 	double *wide = test_alloc(elements, sizeof *wide);
 	void *dx = pair_put(p, x, elements * sizeof *x), *dnorm = pair_put(p, norm, z->D * sizeof *norm),
@@ -181,7 +133,7 @@ back_case(struct pair *p, const struct sizes *z)
 		.H = z->H,
 		.D = z->D,
 		.norm = z->norm ? norm : NULL,
-		.eps = EPS,
+		.eps = NAIVE_EPS,
 		.rope = z->dim ? &cpu_rope : NULL,
 		.pos = z->pos };
 

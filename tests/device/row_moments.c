@@ -8,37 +8,8 @@
 #include <cmocka.h>
 
 #include "tests/lib/kernels.h"
+#include "tests/lib/naive_ops.h"
 #include "tests/lib/pair.h"
-
-static void
-near(double got, double want, double magnitude)
-{
-	if (!(fabs(got - want) <= 1e-12 * magnitude))
-		fail_msg("%.17g, expected %.17g", got, want);
-}
-
-/* One head, x [n][D]; elements are up to 3. */
-static void
-near_naive(const float *x, size_t n, size_t D, const double *mean, const double *cov)
-{
-	double *m = test_alloc(D, sizeof *m);
-
-	for (size_t a = 0; a < D; a++) {
-		for (size_t i = 0; i < n; i++)
-			m[a] += (double)x[i * D + a] / (double)n;
-		near(mean[a], m[a], 3);
-	}
-	for (size_t a = 0; a < D; a++)
-		for (size_t b = 0; b <= a; b++) {
-			double sum = 0;
-
-			for (size_t i = 0; i < n; i++)
-				sum += ((double)x[i * D + a] - m[a]) * ((double)x[i * D + b] - m[b]) / (double)n;
-			near(cov[a * D + b], sum, 9);
-			assert_true(cov[b * D + a] == cov[a * D + b]);
-		}
-	free(m);
-}
 
 static void
 check_moments(struct pair *p, size_t H, size_t n, size_t D)
@@ -52,7 +23,7 @@ check_moments(struct pair *p, size_t H, size_t n, size_t D)
 	mean = pair_get(p, mean_there, H * D * sizeof *mean);
 	cov = pair_get(p, cov_there, H * D * D * sizeof *cov);
 	for (size_t h = 0; h < H; h++)
-		near_naive(x + h * n * D, n, D, mean + h * D, cov + h * D * D);
+		naive_moments_near(x + h * n * D, n, D, mean + h * D, cov + h * D * D);
 	pair_free(p, there);
 	pair_free(p, mean_there);
 	pair_free(p, cov_there);

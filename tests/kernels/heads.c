@@ -9,47 +9,11 @@
 #include <cmocka.h>
 
 #include "tests/lib/kernels.h"
-
-struct sizes {
-	size_t n, H, D, dim, pos; /* dim 0: no rotation */
-	int interleaved, norm;
-	enum kvk_type type;
-};
-
-/* One head of one row by the definition. */
-static void
-naive(const struct sizes *z, const float *x, const float *norm, const float *inv_freq, size_t pos, double *y)
-{
-	const size_t half = z->dim / 2;
-	double t[80], sum = 0;
-
-	for (size_t d = 0; d < z->D; d++)
-		sum += (double)x[d] * (double)x[d];
-	for (size_t d = 0; d < z->D; d++)
-		t[d] = (double)x[d] * (z->norm ? (double)norm[d] / sqrt(sum / (double)z->D + (double)1e-6f) : 1);
-	memcpy(y, t, z->D * sizeof *y);
-	for (size_t i = 0; i < half; i++) {
-		const double a = z->interleaved ? t[2 * i] : t[i], b = z->interleaved ? t[2 * i + 1] : t[half + i];
-		const double angle = (double)pos * (double)inv_freq[i];
-
-		y[i] = a * cos(angle) - b * sin(angle);
-		y[half + i] = a * sin(angle) + b * cos(angle);
-	}
-}
-
-static float *
-frequencies(size_t dim)
-{
-	float *f = test_alloc(dim / 2, sizeof *f);
-
-	for (size_t i = 0; i < dim / 2; i++)
-		f[i] = (float)pow(10000, -2.0 * (double)i / (double)dim);
-	return f;
-}
+#include "tests/lib/naive_ops.h"
 
 /* y as floats, heads at rows 1 + h * (n + 1), so that there is a row between them that must stay as it was. */
 static float *
-run(const struct sizes *z, int threads, const float *x, const float *norm, const float *inv_freq)
+run(const struct head_sizes *z, int threads, const float *x, const float *norm, const float *inv_freq)
 {
 	const struct kvk_rope rope = { inv_freq, z->dim, z->interleaved };
 	const size_t rows = z->H * (z->n + 1) + 1;
@@ -61,7 +25,7 @@ run(const struct sizes *z, int threads, const float *x, const float *norm, const
 
 	for (size_t h = 0; h < z->H; h++)
 		at[h] = 1 + h * (z->n + 1);
-	rc = kvk_cpu.heads(dev, x, z->n, z->H, z->D, z->norm ? norm : NULL, 1e-6f, z->dim ? &rope : NULL, z->pos, y,
+	rc = kvk_cpu.heads(dev, x, z->n, z->H, z->D, z->norm ? norm : NULL, NAIVE_EPS, z->dim ? &rope : NULL, z->pos, y,
 	    z->type, at);
 	assert_int_equal(rc, 0);
 	assert_int_equal(kvk_cpu.get_as(dev, out, KVK_F32, y, z->type, rows * z->D), 0);
@@ -72,22 +36,13 @@ run(const struct sizes *z, int threads, const float *x, const float *norm, const
 }
 
 static void
-compare(const struct sizes *z)
+compare(const struct head_sizes *z)
 {
 	float *x = test_floats(z->n * z->H * z->D, 2, 1), *norm = test_floats(z->D, 1, 2),
-	      *inv_freq = frequencies(z->dim);
+	      *inv_freq = naive_frequencies(z->dim);
 	float *y = run(z, 1, x, norm, inv_freq), *other = run(z, 2, x, norm, inv_freq);
-	const double bound = z->type == KVK_F32 ? 4e-7 : z->type == KVK_F16 ? 0x1p-11 + 1e-6 : 0x1p-8 + 1e-6;
-	double want[80];
 
-	for (size_t h = 0; h < z->H; h++)
-		for (size_t i = 0; i < z->n; i++) {
-			naive(z, x + (i * z->H + h) * z->D, norm, inv_freq, z->pos + i, want);
-			test_near("heads", y + (1 + h * (z->n + 1) + i) * z->D, want, z->D, 3 * bound, bound);
-		}
-	for (size_t h = 0; h <= z->H; h++)
-		for (size_t d = 0; d < z->D; d++)
-			assert_true(y[h * (z->n + 1) * z->D + d] == 0);
+	naive_heads_near(z, x, norm, inv_freq, y);
 	test_same("2 threads", other, y, (z->H * (z->n + 1) + 1) * z->D);
 	free(x);
 	free(norm);
@@ -99,7 +54,7 @@ compare(const struct sizes *z)
 static void
 cases(void **state)
 {
-	static const struct sizes table[] = {
+	static const struct head_sizes table[] = {
 		{ 0, 2, 8, 8, 0, 0, 0, KVK_F32 },
 		{ 1, 1, 8, 8, 0, 1, 0, KVK_F32 },
 		{ 1, 3, 64, 64, 100000, 0, 0, KVK_F32 },
@@ -121,13 +76,13 @@ cases(void **state)
 static void
 row_by_row(void **state)
 {
-	static const struct sizes all = { 40, 3, 64, 64, 11, 1, 1, KVK_F32 };
-	float *x = test_floats(40 * 3 * 64, 2, 1), *norm = test_floats(64, 1, 2), *inv_freq = frequencies(64);
+	static const struct head_sizes all = { 40, 3, 64, 64, 11, 1, 1, KVK_F32 };
+	float *x = test_floats(40 * 3 * 64, 2, 1), *norm = test_floats(64, 1, 2), *inv_freq = naive_frequencies(64);
 	float *y = run(&all, 1, x, norm, inv_freq);
 
 	(void)state;
 	for (size_t i = 0; i < all.n; i++) {
-		struct sizes one = all;
+		struct head_sizes one = all;
 		float *z;
 
 		one.n = 1;

@@ -9,13 +9,7 @@
 #include <cmocka.h>
 
 #include "tests/lib/kernels.h"
-
-static void
-near(double got, double want, double magnitude)
-{
-	if (!(fabs(got - want) <= 1e-12 * magnitude))
-		fail_msg("%.17g, expected %.17g", got, want);
-}
+#include "tests/lib/naive_ops.h"
 
 static void
 check_moments(size_t H, size_t n, size_t D, int threads)
@@ -26,22 +20,7 @@ check_moments(size_t H, size_t n, size_t D, int threads)
 
 	assert_int_equal(kvk_cpu.row_moments(dev, x, H, n, D, mean, cov), 0);
 	for (size_t h = 0; h < H; h++)
-		for (size_t a = 0; a < D; a++)
-			for (size_t b = 0; b < D; b++) {
-				double ma = 0, mb = 0, product = 0;
-
-				for (size_t i = 0; i < n; i++) {
-					ma += (double)x[(h * n + i) * D + a];
-					mb += (double)x[(h * n + i) * D + b];
-					product += (double)x[(h * n + i) * D + a] * (double)x[(h * n + i) * D + b];
-				}
-				ma /= n > 0 ? (double)n : 1;
-				mb /= n > 0 ? (double)n : 1;
-				product /= n > 0 ? (double)n : 1;
-				near(mean[h * D + a], ma, 3);
-				near(cov[(h * D + a) * D + b], product - ma * mb, 9);
-				assert_true(cov[(h * D + a) * D + b] == cov[(h * D + b) * D + a]);
-			}
+		naive_moments_near(x + h * n * D, n, D, mean + h * D, cov + h * D * D);
 	kvk_cpu.close(dev);
 	free(cov);
 	free(mean);
@@ -63,44 +42,22 @@ moments(void **state)
 static void
 check_forms(size_t Hq, size_t Hkv, size_t T, size_t D, enum kvk_type type)
 {
-	double *k, *z[2];
-	void *bytes = test_typed(Hkv * T * D, 1, T + D, type, &k);
-	float *some = test_floats(Hq * D * (D + 1), 1, 5);
-	double *a = test_alloc(Hq * D * D, sizeof *a), *b = test_alloc(Hq * D, sizeof *b);
-	const struct kvk_forms job = { bytes, type, Hq, Hkv, T, D, b, a };
+	struct form_job x;
+	double *z[2];
 
-	for (size_t i = 0; i < Hq * D; i++)
-		b[i] = (double)some[i];
-	for (size_t i = 0; i < Hq * D * D; i++) /* symmetric */
-		a[i] = (double)some[Hq * D + i / D / D * D * D +
-				    (i / D % D < i % D ? i / D % D * D + i % D : i % D * D + i / D % D)];
+	form_job_init(&x, Hq, Hkv, T, D, type);
 	for (int t = 0; t < 2; t++) {
 		struct kvk_dev *dev = test_dev(t + 1);
 
 		z[t] = test_alloc(Hq * T, sizeof **z);
-		assert_int_equal(kvk_cpu.forms(dev, &job, z[t]), 0);
+		assert_int_equal(kvk_cpu.forms(dev, &x.job, z[t]), 0);
 		kvk_cpu.close(dev);
 	}
 	assert_memory_equal(z[0], z[1], Hq * T * sizeof **z);
-	for (size_t h = 0; h < Hq; h++)
-		for (size_t j = 0; j < T; j++) {
-			const double *key = k + (h / (Hq / Hkv) * T + j) * D;
-			double sum = 0;
-
-			for (size_t i = 0; i < D; i++) {
-				sum += b[h * D + i] * key[i];
-				for (size_t m = 0; m < D; m++)
-					sum += key[i] * a[(h * D + i) * D + m] * key[m];
-			}
-			near(z[0][h * T + j], sum, (double)(D * D));
-		}
+	naive_forms_near(&x, z[0]);
 	free(z[0]);
 	free(z[1]);
-	free(b);
-	free(a);
-	free(some);
-	free(bytes);
-	free(k);
+	form_job_fini(&x);
 }
 
 static void
