@@ -255,7 +255,7 @@ add_row(enum kvk_reduce how, const float *p, double weight, double *total, doubl
 		const double x = (double)p[i] * weight;
 
 		if (how == KVK_MAX)
-			total[i] = x <= total[i] ? total[i] : x; /* a NaN stays */
+			total[i] = x <= total[i] || total[i] != total[i] ? total[i] : x; /* a NaN stays */
 		else if (how == KVK_ENTROPY)
 			total[i] -= x * log(x + 1e-10);
 		else {

@@ -15,7 +15,7 @@ reduce(const float *x, size_t G, size_t n, size_t m, enum kvk_reduce how, float 
 			y[i] = x[i];
 		for (size_t g = 1; g < G; g++)
 			for (size_t i = 0; i < m; i++)
-				y[i] = x[g * n + i] <= y[i] ? y[i] : x[g * n + i]; /* a NaN stays */
+				y[i] = x[g * n + i] <= y[i] || y[i] != y[i] ? y[i] : x[g * n + i]; /* a NaN stays */
 		return;
 	}
 	for (size_t g = 0; g < G; g++)

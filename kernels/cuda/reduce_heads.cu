@@ -20,7 +20,7 @@ reduce(const float *x, size_t G, size_t n, size_t all, enum kvk_reduce how, floa
 		const float v = x[g * n];
 
 		sum += (double)v;
-		max = v <= max ? max : v;
+		max = v <= max || max != max ? max : v; /* a NaN stays */
 	}
 	y[at] = how == KVK_MAX ? max : (float)(how == KVK_MEAN ? sum / (double)G : sum);
 }

@@ -388,7 +388,7 @@ static __device__ inline void
 score_add(int how, double x, double *total, double *squares)
 {
 	if (how == KVK_MAX) {
-		*total = x <= *total ? *total : x; /* a NaN stays */
+		*total = x <= *total || *total != *total ? *total : x; /* a NaN stays */
 	} else if (how == KVK_ENTROPY) {
 		*total -= x * log(x + 1e-10);
 	} else {

@@ -75,9 +75,9 @@ pool_sizes(void **state)
 static void
 reduce_on_paper(void **state)
 {
-	const float x[] = { 1, 2, 3, 6, 2, NAN, /* second group */ -1, 0, 5, -3, 0, 7 };
-	const float mean[] = { 3.5f, 2, NAN, -2, 0, 6 }, sum[] = { 7, 4, NAN, -4, 0, 12 },
-		    max[] = { 6, 2, NAN, -1, 0, 7 };
+	const float x[] = { 1, 2, 3, 6, 2, NAN, /* second group */ -1, NAN, 5, -3, 0, 7 };
+	const float mean[] = { 3.5f, 2, NAN, -2, NAN, 6 }, sum[] = { 7, 4, NAN, -4, NAN, 12 },
+		    max[] = { 6, 2, NAN, -1, NAN, 7 };
 	const float *want[] = { mean, sum, max };
 	struct kvk_dev *dev = test_dev(1);
 	float y[6];
