@@ -34,7 +34,7 @@
 #define SCORE_ROWS    64
 #define SCORE_KEYS    64
 #define SCORE_THREADS 128
-#define SCORE_CHUNK   128 /* dimensions in shared memory at a time */
+#define SCORE_CHUNK   128 /* dimensions in shared memory at a time, at most */
 #define SCORE_N       (SCORE_KEYS / 8)
 
 /* Blocks of a multiprocessor that the 227 KiB of an sm_90 have room for; their registers are to suffice for them. */
@@ -56,7 +56,7 @@ struct score_work {
 	size_t D, n_q, Hq, Hkv, n;
 	size_t tiles; /* of all keys */
 	size_t columns; /* n in whole tiles */
-	int width;  /* of a chunk: a multiple of 16 */
+	int width;  /* of a chunk: a multiple of 16, at most SCORE_CHUNK */
 	float base; /* scale log2 e: probabilities are powers of two */
 	int how;    /* enum kvk_reduce */
 };
@@ -73,6 +73,9 @@ score_shared_bytes(const struct score_work *w)
 	return (size_t)(w->q.parts + w->k.parts) * SCORE_ROWS * score_stride(w) * sizeof(__half) +
 	       (SCORE_ROWS + SCORE_KEYS) * sizeof(float);
 }
+
+/* What column_sums() has beside it. */
+#define SCORE_UNITED (SCORE_THREADS / 32 * SCORE_KEYS)
 
 /* A block's dynamic shared memory. */
 struct score_shared {
@@ -224,7 +227,7 @@ score_fill(const struct score_work &w, const struct score_side &s, size_t head, 
 			const size_t i = first + (size_t)(r + u);
 			int e;
 
-			if (D > SCORE_CHUNK && i < s.n + s.n_behind) { /* the other chunks count as well */
+			if (D > (size_t)w.width && i < s.n + s.n_behind) { /* the other chunks count as well */
 				const char *row = i < s.n
 						      ? (const char *)s.x + (head * s.n + i) * D * size
 						      : (const char *)s.behind + (head * s.n_behind + i - s.n) * D * size;
@@ -299,9 +302,9 @@ score_tile(const struct score_work &w, const struct score_shared &sh, size_t hq,
 			high[n][e] = low[n][e] = 0;
 	for (size_t from = 0; from == 0 || from < w.D; from += (size_t)w.width) {
 		__syncthreads(); /* nobody reads the tile before any more */
-		if (fill_q || w.D > SCORE_CHUNK)
+		if (fill_q || w.D > (size_t)w.width)
 			score_fill<PQ>(w, w.q, hq, row, from, w.base, sh.q, sh.q_factor);
-		if (fill_k || w.D > SCORE_CHUNK)
+		if (fill_k || w.D > (size_t)w.width)
 			score_fill<PK>(w, w.k, hk, key, from, 1, sh.k, sh.k_factor);
 		__syncthreads();
 		score_multiply<PQ, PK>(sh, w.width, high, low);

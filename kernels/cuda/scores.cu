@@ -9,9 +9,10 @@
 
 #include <stdlib.h>
 
-#define KEPT_ROWS    128                  /* of a query head: more are many */
-#define KEPT_BYTES   ((size_t)256 << 20)  /* of probabilities at a time, or one KV head's */
-#define THREADS      128
+#define KEPT_ROWS  128                 /* of a query head: more are many */
+#define KEPT_BYTES ((size_t)256 << 20) /* of probabilities at a time, or one KV head's */
+#define KEPT_SHARE 64                  /* this part of the card's memory, if that is less */
+#define THREADS    128
 
 /* What one pass over some KV heads works with.  Rows are those of all their query heads, head after head. */
 struct kept {
@@ -120,13 +121,12 @@ join(struct score_work w, const float *p, const double *weight, float *s, float 
 		return;
 	p += h * w.n_q * w.columns + j;
 	weight += h * w.n_q * w.tiles + j / SCORE_KEYS;
+#pragma unroll 4
 	for (size_t i = 0; i < w.n_q; i++) {
 		const double share = weight[i * w.tiles];
+		const float x = p[i * w.columns]; /* read in any case, so that several are on their way together */
 
-		if (share != 0)
-			score_add(w.how, (double)p[i * w.columns] * share, &total, &squares);
-		else
-			score_add(w.how, 0, &total, &squares);
+		score_add(w.how, share != 0 ? (double)x * share : 0, &total, &squares);
 	}
 	s[h * w.n + j] = score_column(w.how, (double)w.n_q, total, squares);
 	if (mean != NULL)
@@ -176,10 +176,10 @@ kept_bytes(const struct score_work *w, size_t rows)
 
 /* KV heads of one pass. */
 static size_t
-together(const struct score_work *w)
+together(const struct kvk_dev *dev, const struct score_work *w)
 {
-	const size_t one = kept_bytes(w, w->Hq / w->Hkv * w->n_q);
-	size_t heads = one > 0 ? KEPT_BYTES / one : w->Hkv;
+	const size_t one = kept_bytes(w, w->Hq / w->Hkv * w->n_q), part = dev->prop.totalGlobalMem / KEPT_SHARE;
+	size_t heads = one > 0 ? (part < KEPT_BYTES ? part : KEPT_BYTES) / one : w->Hkv;
 
 	heads = heads < 1 ? 1 : heads < w->Hkv ? heads : w->Hkv;
 	return heads * (w->Hq / w->Hkv) <= 65535 ? heads : 1; /* the grid's y axis */
@@ -188,7 +188,7 @@ together(const struct score_work *w)
 static int
 few(struct kvk_dev *dev, const struct score_work *w, char *room, float *s, float *mean)
 {
-	const size_t rows = w->Hq / w->Hkv * w->n_q, step = together(w);
+	const size_t rows = w->Hq / w->Hkv * w->n_q, step = together(dev, w);
 	struct kept k = { rows, 0, 0, NULL, NULL, NULL };
 	int rc = 0;
 
@@ -226,10 +226,24 @@ side(const void *x, const void *behind, enum kvk_type type, size_t n, size_t n_b
 	return s;
 }
 
-static struct score_work
-plan(const struct kvk_scores *j, int many)
+/* Dimensions in shared memory at a time: all, if they are no more than SCORE_CHUNK and the card has room for them.  Those
+ * of capability 8.6 and 8.9, with 99 KiB, have not for 128 of f32 on both sides. */
+static int
+chunk(const struct kvk_dev *dev, struct score_work w)
 {
-	const size_t width = (j->D + 15) / 16 * 16, rows = many ? j->n_q : j->Hq / j->Hkv * j->n_q;
+	const size_t width = (w.D + 15) / 16 * 16;
+
+	w.width = width == 0 ? 16 : width < SCORE_CHUNK ? (int)width : SCORE_CHUNK;
+	while (w.width > 16 &&
+	    score_shared_bytes(&w) + SCORE_UNITED * sizeof(double) > dev->prop.sharedMemPerBlockOptin)
+		w.width = (w.width / 2 + 15) / 16 * 16;
+	return w.width;
+}
+
+static struct score_work
+plan(const struct kvk_dev *dev, const struct kvk_scores *j, int many)
+{
+	const size_t rows = many ? j->n_q : j->Hq / j->Hkv * j->n_q;
 	struct score_work w = {};
 
 	w.q = side(j->q, NULL, j->q_type, rows, 0, j->D);
@@ -241,7 +255,7 @@ plan(const struct kvk_scores *j, int many)
 	w.n = j->n;
 	w.tiles = cuda_blocks(j->T + j->n_behind, SCORE_KEYS);
 	w.columns = (j->n + SCORE_KEYS - 1) / SCORE_KEYS * SCORE_KEYS;
-	w.width = width == 0 ? 16 : width < SCORE_CHUNK ? (int)width : SCORE_CHUNK;
+	w.width = chunk(dev, w);
 	w.base = (float)((double)j->scale * 1.44269504088896340736);
 	w.how = (int)j->rows;
 	return w;
@@ -270,9 +284,9 @@ static int
 run(struct kvk_dev *dev, const struct kvk_scores *j, uint32_t *seen, float *s)
 {
 	const int many = j->n_q > KEPT_ROWS;
-	struct score_work w = plan(j, many);
+	struct score_work w = plan(dev, j, many);
 	const size_t rows = w.q.n, reach = (rows + SCORE_ROWS - 1) / SCORE_ROWS;
-	const size_t work = many ? j->Hq * cuda_room(j->n_q, 16) : together(&w) * kept_bytes(&w, rows);
+	const size_t work = many ? j->Hq * cuda_room(j->n_q, 16) : together(dev, &w) * kept_bytes(&w, rows);
 	float *mean = j->rows == KVK_VAR ? j->mean : NULL;
 	char *room = (char *)cuda_scratch(dev, cuda_room(j->n_q + reach, sizeof *seen) + work);
 	uint32_t *there;

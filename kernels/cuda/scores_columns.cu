@@ -155,7 +155,7 @@ KV_KERNEL(SCORE_THREADS, SCORE_BLOCKS(PQ, PK))
 column_sums(struct score_work w, const float *ref, const double *factor, float *s, float *mean)
 {
 	KV_DYN_SHARED(float, memory);
-	KV_SHARED(double, united, [SCORE_THREADS / 32 * SCORE_KEYS]);
+	KV_SHARED(double, united, [SCORE_UNITED]);
 	const struct score_shared sh = score_cut(w, memory);
 	const int lane = (int)threadIdx.x % 32, at = (int)threadIdx.x / 32 * 16 + lane / 4;
 	const size_t key = (size_t)blockIdx.x * SCORE_KEYS, h = blockIdx.y;

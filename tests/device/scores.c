@@ -11,191 +11,120 @@
 
 #include "tests/lib/kernels.h"
 #include "tests/lib/pair.h"
+#include "tests/lib/score_job.h"
 
-struct sizes {
-	size_t T, behind, n_q, first; /* row i stands at position first + i * step */
-	size_t step, n, G, Hkv, D;
-	enum kvk_type q_type, k_type;
-	float size; /* of the elements of q and k: logits are of the order of size^2 * D / 12 */
-	float bias; /* of every seventh element of all keys, up to so much: a large common part */
-};
-
+/* A job and its arrays on the device under test. */
 struct setup {
-	struct kvk_scores job; /* its arrays on the device under test */
-	double *q, *k, *behind;
-	int32_t *pos;
-	double *want, *mean; /* [Hq][n] */
-	float *s;            /* on the device */
+	struct score_job x; /* x.job is over those */
+	void *q, *k, *behind;
+	float *s;              /* [Hq][n] */
+	double *p;             /* [Hq][n_q][T + n_behind] */
+	double *want;          /* [Hq][n] */
 };
-
-/* n rows of D elements of a type, and what they are as doubles. */
-static void *
-rows(struct pair *p, size_t n, size_t D, const struct sizes *z, float bias, uint64_t seed, enum kvk_type type,
-    double **values)
-{
-	float *x = test_floats(n * D, z->size, seed), *common = test_floats(D, bias, 77);
-	uint8_t *y = test_alloc(n * D, kvk_types[type].bytes);
-	void *device;
-
-	for (size_t i = 0; i < n * D; i++)
-		x[i] += i % D % 7 == 0 ? common[i % D] : 0;
-	assert_int_equal(kvk_cpu.get_as(p->cpu, y, type, x, KVK_F32, n * D), 0);
-	*values = test_alloc(n * D, sizeof **values);
-	for (size_t i = 0; i < n * D; i++) {
-		uint16_t h;
-
-		memcpy(&h, y + i * kvk_types[type].bytes, sizeof h);
-		(*values)[i] = type == KVK_F32 ? (double)x[i] : type == KVK_F16 ? test_f16(h) : test_bf16(h);
-	}
-	device = pair_put(p, y, n * D * kvk_types[type].bytes);
-	free(y);
-	free(common);
-	free(x);
-	return device;
-}
 
 static void
-set_up(struct pair *p, struct setup *s, const struct sizes *z)
+set_up(struct pair *p, struct setup *s, const struct score_sizes *z)
 {
-	const size_t Hq = z->G * z->Hkv;
+	struct kvk_scores *j = &s->x.job;
+	size_t q_bytes, k_bytes;
 
-	*s = (struct setup){ 0 };
-	s->pos = test_alloc(z->n_q, sizeof *s->pos);
-	for (size_t i = 0; i < z->n_q; i++)
-		s->pos[i] = (int32_t)(z->first + i * z->step);
-	s->job = (struct kvk_scores){ .q = rows(p, Hq * z->n_q, z->D, z, 0, 1, z->q_type, &s->q),
-		.q_type = z->q_type,
-		.q_pos = s->pos,
-		.n_q = z->n_q,
-		.Hq = Hq,
-		.Hkv = z->Hkv,
-		.D = z->D,
-		.k = rows(p, z->Hkv * z->T, z->D, z, z->bias, 2, z->k_type, &s->k),
-		.k_type = z->k_type,
-		.T = z->T,
-		.k_behind = rows(p, z->Hkv * z->behind, z->D, z, z->bias, 3, z->k_type, &s->behind),
-		.n_behind = z->behind,
-		.scale = 0.25f,
-		.n = z->n };
-	s->want = test_alloc(Hq * z->n, sizeof *s->want);
-	s->mean = test_alloc(Hq * z->n, sizeof *s->mean);
-	s->s = pair_put(p, NULL, Hq * z->n * sizeof *s->s);
+	score_job_init(&s->x, z);
+	q_bytes = z->D * kvk_types[z->q_type].bytes;
+	k_bytes = z->D * kvk_types[z->k_type].bytes;
+	j->q = s->q = pair_put(p, s->x.q, j->Hq * j->n_q * q_bytes);
+	j->k = s->k = pair_put(p, s->x.k, j->Hkv * j->T * k_bytes);
+	j->k_behind = s->behind = pair_put(p, s->x.behind, j->Hkv * j->n_behind * k_bytes);
+	s->s = pair_put(p, NULL, j->Hq * j->n * sizeof *s->s);
+	s->p = test_alloc(j->Hq * j->n_q * (j->T + j->n_behind), sizeof *s->p);
+	s->want = test_alloc(j->Hq * j->n, sizeof *s->want);
 }
 
 static void
 tear_down(struct pair *p, struct setup *s)
 {
-	pair_free(p, (void *)(uintptr_t)s->job.q);
-	pair_free(p, (void *)(uintptr_t)s->job.k);
-	pair_free(p, (void *)(uintptr_t)s->job.k_behind);
+	pair_free(p, s->q);
+	pair_free(p, s->k);
+	pair_free(p, s->behind);
 	pair_free(p, s->s);
-	free(s->q);
-	free(s->k);
-	free(s->behind);
-	free(s->pos);
+	score_job_fini(&s->x);
+	free(s->p);
 	free(s->want);
-	free(s->mean);
 }
 
-static const double *
-key(const struct setup *s, size_t g, size_t j)
-{
-	const struct kvk_scores *b = &s->job;
-
-	return j < b->T ? s->k + (g * b->T + j) * b->D : s->behind + (g * b->n_behind + j - b->T) * b->D;
-}
-
-/* x [n_q][T + n_behind]: the probabilities of head h, zero where a row does not see. */
+/* s->p, of all heads; again where positions have changed. */
 static void
-probabilities(const struct setup *s, size_t h, double *x)
+probabilities(struct setup *s)
 {
-	const struct kvk_scores *b = &s->job;
-	const size_t all = b->T + b->n_behind;
+	const struct kvk_scores *j = &s->x.job;
 
-	for (size_t i = 0; i < b->n_q; i++, x += all) {
-		const double *q = s->q + (h * b->n_q + i) * b->D;
-		double max = -INFINITY, sum = 0;
-		size_t sees = 0;
-
-		for (size_t j = 0; j < all && (int32_t)j <= b->q_pos[i]; j++, sees++) {
-			x[j] = 0;
-			for (size_t d = 0; d < b->D; d++)
-				x[j] += q[d] * key(s, h / (b->Hq / b->Hkv), j)[d];
-			x[j] *= (double)b->scale;
-			max = fmax(max, x[j]);
-		}
-		for (size_t j = 0; j < sees; j++)
-			sum += x[j] = exp(x[j] - max);
-		for (size_t j = 0; j < all; j++)
-			x[j] = j < sees ? x[j] / sum : 0;
-	}
+	for (size_t h = 0; h < j->Hq; h++)
+		score_probabilities(&s->x, h, s->p + h * j->n_q * (j->T + j->n_behind));
 }
 
-/* A column of n_q probabilities, `all` apart. */
-static double
-column(enum kvk_reduce how, const double *x, size_t n_q, size_t all)
-{
-	double sum = 0, max = 0, entropy = 0, squares = 0;
-
-	for (size_t i = 0; i < n_q; i++) {
-		sum += x[i * all];
-		max = fmax(max, x[i * all]);
-		entropy -= x[i * all] * log(x[i * all] + 1e-10);
-	}
-	for (size_t i = 0; i < n_q; i++)
-		squares += (x[i * all] - sum / (double)n_q) * (x[i * all] - sum / (double)n_q);
-	switch (how) {
-	case KVK_MEAN: return n_q > 0 ? sum / (double)n_q : 0;
-	case KVK_SUM: return sum;
-	case KVK_MAX: return max;
-	case KVK_VAR: return n_q > 1 ? squares / (double)(n_q - 1) : 0;
-	default: return entropy;
-	}
-}
-
-/* x: of all heads. */
+/* s->want */
 static void
-reduce(struct setup *s, enum kvk_reduce how, const double *x, double *want)
+reduce(struct setup *s, enum kvk_reduce how)
 {
-	const struct kvk_scores *b = &s->job;
-	const size_t all = b->T + b->n_behind;
+	const struct kvk_scores *j = &s->x.job;
 
-	for (size_t h = 0; h < b->Hq; h++)
-		for (size_t j = 0; j < b->n; j++)
-			want[h * b->n + j] = column(how, x + h * b->n_q * all + j, b->n_q, all);
+	for (size_t h = 0; h < j->Hq; h++)
+		score_columns(&s->x, how, s->p + h * j->n_q * (j->T + j->n_behind), s->want + h * j->n);
 }
 
+/* One reduction. */
 static void
-near_naive(struct pair *p, struct setup *s, const double *x)
+near_one(struct pair *p, struct setup *s, enum kvk_reduce how)
 {
-	const size_t n = s->job.Hq * s->job.n;
+	struct kvk_scores *j = &s->x.job;
+	const size_t n = j->Hq * j->n;
 	float *mean = pair_put(p, NULL, n * sizeof *mean);
 
-	for (int how = KVK_MEAN; how <= KVK_ENTROPY; how++) {
-		s->job.rows = (enum kvk_reduce)how;
-		s->job.mean = how == KVK_VAR ? mean : NULL;
-		reduce(s, s->job.rows, x, s->want);
-		pair_ok(p, p->op->scores(p->dev, &s->job, s->s));
-		pair_near(p, "scores", s->s, s->want, n, 0.5e-7, 1e-5);
+	j->rows = how;
+	j->mean = how == KVK_VAR ? mean : NULL;
+	reduce(s, how);
+	pair_ok(p, p->op->scores(p->dev, j, s->s));
+	pair_near(p, "scores", s->s, s->want, n, 0.5e-7, 1e-5);
+	if (how == KVK_VAR) {
+		reduce(s, KVK_MEAN);
+		pair_near(p, "the mean beside the variance", mean, s->want, n, 0.5e-7, 1e-5);
 	}
-	reduce(s, KVK_MEAN, x, s->want);
-	pair_near(p, "the mean beside the variance", mean, s->want, n, 0.5e-7, 1e-5);
 	pair_free(p, mean);
 }
 
+/* All of them. */
 static void
-compare(struct pair *p, const struct sizes *z)
+near_all(struct pair *p, struct setup *s)
+{
+	probabilities(s);
+	for (int how = KVK_MEAN; how <= KVK_ENTROPY; how++)
+		near_one(p, s, (enum kvk_reduce)how);
+}
+
+/* A job by one of them. */
+static void
+check_one(struct pair *p, const struct score_sizes *z, enum kvk_reduce how)
 {
 	struct setup s;
-	double *x;
 
 	set_up(p, &s, z);
-	x = test_alloc(s.job.Hq * z->n_q * (z->T + z->behind), sizeof *x);
-	for (size_t h = 0; h < s.job.Hq; h++)
-		probabilities(&s, h, x + h * z->n_q * (z->T + z->behind));
-	near_naive(p, &s, x);
-	free(x);
+	probabilities(&s);
+	near_one(p, &s, how);
 	tear_down(p, &s);
+}
+
+static void
+check_table(const struct score_sizes *table, size_t n)
+{
+	struct setup s;
+	struct pair p;
+
+	pair_open(&p, KVK_PRECISION_F32);
+	for (size_t i = 0; i < n; i++) {
+		set_up(&p, &s, &table[i]);
+		near_all(&p, &s);
+		tear_down(&p, &s);
+	}
+	pair_close(&p);
 }
 
 #define F32  KVK_F32
@@ -205,7 +134,7 @@ compare(struct pair *p, const struct sizes *z)
 static void
 few_rows(void **state)
 {
-	static const struct sizes table[] = {
+	static const struct score_sizes table[] = {
 		/* T, behind, n_q, first, step, n, G, Hkv, D */
 		{ 1, 0, 1, 0, 1, 1, 1, 1, 8, F32, F32, 1, 0 },
 		{ 31, 0, 31, 0, 1, 31, 3, 2, 64, F32, F16, 2, 0 }, /* all rows; a tile of rows has two heads */
@@ -215,6 +144,7 @@ few_rows(void **state)
 		{ 65, 70, 5, 64, 17, 65, 1, 3, 13, BF16, F32, 2, 0 }, /* no quads */
 		{ 63, 2, 2, 0, 40, 60, 1, 1, 96, BF16, BF16, 2, 0 },
 		{ 96, 0, 3, 0, 45, 96, 1, 1, 256, F32, F32, 1, 0 }, /* two chunks of dimensions */
+		{ 65, 31, 31, 65, 1, 65, 8, 1, 256, BF16, F32, 1, 0 },
 		{ 128, 0, 3, 0, 25, 128, 1, 1, 64, F32, F32, 1, 0 }, /* a tile of keys that nobody sees */
 		{ 65, 0, 1, 64, 1, 65, 3, 1, 8, F32, F32, 3, 0 },
 		{ 33, 0, 4, 40, 1, 20, 1, 1, 64, F32, F32, 1, 0 }, /* rows beyond all keys */
@@ -222,39 +152,74 @@ few_rows(void **state)
 		{ 33, 0, 3, 30, 1, 0, 2, 1, 64, F32, F32, 1, 0 },  /* no columns */
 		{ 0, 5, 3, 0, 1, 0, 1, 1, 8, F32, F32, 1, 0 },     /* no keys but those behind */
 	};
+
+	(void)state;
+	check_table(table, sizeof table / sizeof *table);
+}
+
+/* Every length at which a tile, a warp or a vector is just full, one reduction each; head sizes, groups, windows and
+ * types in turn. */
+static void
+lengths(void **state)
+{
+	static const size_t tokens[] = { 0, 1, 26, 27, 28, 29, 30, 31, 32, 33, 63, 64, 65, 95, 96, 97, 127, 128, 129, 255, 256,
+		257 };
+	static const size_t D[] = { 64, 80, 96, 128, 256 }, G[] = { 1, 3, 4, 7, 8 }, window[] = { 1, 8, 5, 32 };
+	static const enum kvk_type types[] = { F32, F16, BF16 };
 	struct pair p;
 
 	(void)state;
 	pair_open(&p, KVK_PRECISION_F32);
-	for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-		compare(&p, &table[i]);
+	for (size_t i = 0; i < 2 * sizeof tokens / sizeof *tokens; i++) {
+		const size_t T = tokens[i / 2], a = i / 2 + 3 * i, W = T < window[i % 4] ? T : window[i % 4];
+		const struct score_sizes z = { T, 0, W, T - W, 1, i % 3 > 0 ? T : T - W, G[a / 5 % 5], i % 2 + 1, D[a % 5],
+			types[i % 3], types[i / 2 % 3], 1, 0 };
+
+		check_one(&p, &z, (enum kvk_reduce)(i % 5));
+	}
 	pair_close(&p);
 }
 
+/* The same of more rows than that, most of them of the whole prompt. */
 static void
-many_rows(void **state)
+many_lengths(void **state)
 {
-	static const struct sizes table[] = {
-		{ 130, 0, 130, 0, 1, 130, 1, 2, 64, F32, F32, 2, 0 }, /* all rows */
-		{ 150, 0, 150, 0, 1, 150, 3, 1, 16, F16, F16, 2, 0 },
-		{ 64, 129, 129, 64, 1, 64, 2, 1, 8, F32, F16, 3, 0 },
-		{ 100, 0, 129, 0, 1, 70, 1, 1, 13, BF16, F32, 2, 0 },
-		{ 70, 0, 129, 0, 1, 70, 1, 1, 144, F32, F32, 1, 0 }, /* two chunks of dimensions */
+	static const struct score_sizes table[] = {
+		{ 129, 0, 129, 0, 1, 129, 8, 1, 80, F16, F16, 2, 0 },
+		{ 255, 0, 255, 0, 1, 255, 1, 1, 256, BF16, F16, 1, 0 },
+		{ 256, 0, 256, 0, 1, 256, 1, 1, 96, F32, F16, 2, 0 },
+		{ 257, 0, 257, 0, 1, 257, 1, 1, 128, F16, F16, 1, 0 },
+		{ 257, 0, 9, 248, 1, 248, 8, 1, 256, F16, F16, 1, 0 },
 	};
 	struct pair p;
 
 	(void)state;
 	pair_open(&p, KVK_PRECISION_F32);
 	for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-		compare(&p, &table[i]);
+		check_one(&p, &table[i], (enum kvk_reduce)i);
 	pair_close(&p);
+}
+
+static void
+many_rows(void **state)
+{
+	static const struct score_sizes table[] = {
+		{ 130, 0, 130, 0, 1, 130, 1, 2, 64, F32, F32, 2, 0 }, /* all rows */
+		{ 150, 0, 150, 0, 1, 150, 3, 1, 16, F16, F16, 2, 0 },
+		{ 64, 129, 129, 64, 1, 64, 2, 1, 8, F32, F16, 3, 0 },
+		{ 100, 0, 129, 0, 1, 70, 1, 1, 13, BF16, F32, 2, 0 },
+		{ 70, 0, 129, 0, 1, 70, 1, 1, 144, F32, F32, 1, 0 }, /* two chunks of dimensions */
+	};
+
+	(void)state;
+	check_table(table, sizeof table / sizeof *table);
 }
 
 /* Logits of many hundreds, which single precision does not hold well enough. */
 static void
 large_keys(void **state)
 {
-	static const struct sizes table[] = {
+	static const struct score_sizes table[] = {
 		{ 130, 0, 32, 98, 1, 98, 2, 1, 64, F32, F32, 14, 0 },
 		{ 130, 0, 16, 114, 1, 114, 1, 1, 128, F32, F16, 4, 300 },
 		{ 100, 0, 16, 84, 1, 84, 1, 1, 128, F32, F32, 4, 300 },
@@ -262,13 +227,9 @@ large_keys(void **state)
 		{ 140, 0, 140, 0, 1, 140, 1, 1, 64, F16, F16, 4, 200 },
 		{ 70, 0, 4, 66, 1, 70, 1, 1, 64, F16, F32, 1e-3f, 30000 },
 	};
-	struct pair p;
 
 	(void)state;
-	pair_open(&p, KVK_PRECISION_F32);
-	for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-		compare(&p, &table[i]);
-	pair_close(&p);
+	check_table(table, sizeof table / sizeof *table);
 }
 
 /* Rows in any order, and rows that see nothing; few and many. */
@@ -282,29 +243,87 @@ positions(void **state)
 	(void)state;
 	pair_open(&p, KVK_PRECISION_F32);
 	for (size_t c = 0; c < 2; c++) {
-		const struct sizes z = { 65, 0, n_q[c], 0, 0, 65, 1, 1, 16, F32, F32, 2, 0 };
+		const struct score_sizes z = { 65, 0, n_q[c], 0, 0, 65, 1, 1, 16, F32, F32, 2, 0 };
 		struct setup s;
-		double *x = test_alloc(n_q[c] * 65, sizeof *x);
 
 		set_up(&p, &s, &z);
-		memcpy(s.pos, pos, sizeof pos);
-		probabilities(&s, 0, x);
-		near_naive(&p, &s, x);
+		memcpy(s.x.pos, pos, sizeof pos);
+		near_all(&p, &s);
 		for (size_t i = 0; i < n_q[c]; i++)
-			s.pos[i] = -5;
-		probabilities(&s, 0, x);
-		near_naive(&p, &s, x);
-		free(x);
+			s.x.pos[i] = -5;
+		near_all(&p, &s);
 		tear_down(&p, &s);
 	}
 	pair_close(&p);
+}
+
+/* The first of several rows is not a number, whatever it is reduced by. */
+static void
+not_a_number(void **state)
+{
+	static const size_t n_q[] = { 3, 130 };
+	const float none = NAN;
+	struct pair p;
+
+	(void)state;
+	pair_open(&p, KVK_PRECISION_F32);
+	for (size_t c = 0; c < 2; c++) {
+		const struct score_sizes z = { 40, 0, n_q[c], 39, 0, 40, 1, 1, 16, F32, F32, 2, 0 };
+		struct setup s;
+
+		set_up(&p, &s, &z);
+		pair_ok(&p, p.op->put(p.dev, s.q, &none, sizeof none));
+		for (int how = KVK_MEAN; how <= KVK_ENTROPY; how++) {
+			float *y;
+
+			s.x.job.rows = (enum kvk_reduce)how;
+			pair_ok(&p, p.op->scores(p.dev, &s.x.job, s.s));
+			y = pair_get(&p, s.s, z.n * sizeof *y);
+			for (size_t j = 0; j < z.n; j++)
+				assert_true(isnan(y[j]));
+			free(y);
+		}
+		tear_down(&p, &s);
+	}
+	pair_close(&p);
+}
+
+/* On a card with little memory KV heads come one or two at a time, each beyond its share or not (KEPT_SHARE of
+ * kernels/cuda/scores.cu); the shim is such a card when it is told so. */
+static void
+little_memory(void **state)
+{
+	static const char *const memory[] = { "8M", "24M" }; /* of which a 64th is room for no head, and for two */
+	static const struct score_sizes z = { 300, 0, 32, 268, 1, 268, 4, 3, 16, F16, F16, 2, 0 };
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		setenv("KV_SHIM_MEMORY", memory[i], 1);
+		check_table(&z, 1);
+		unsetenv("KV_SHIM_MEMORY");
+	}
+}
+
+/* A card whose blocks have 99 KiB of shared memory at most, as many have: too little for 128 dimensions of f32. */
+static void
+little_shared_memory(void **state)
+{
+	static const struct score_sizes table[] = {
+		{ 70, 0, 5, 65, 1, 70, 3, 1, 128, F32, F32, 2, 0 },
+		{ 70, 0, 130, 0, 1, 70, 1, 1, 128, F32, F32, 2, 0 },
+	};
+
+	(void)state;
+	setenv("KV_SHIM_SHARED", "99K", 1);
+	check_table(table, sizeof table / sizeof *table);
+	unsetenv("KV_SHIM_SHARED");
 }
 
 /* Twice the same bytes. */
 static void
 repeatable(void **state)
 {
-	static const struct sizes table[] = {
+	static const struct score_sizes table[] = {
 		{ 90, 0, 20, 70, 1, 70, 2, 1, 32, F16, F16, 3, 0 },
 		{ 130, 0, 130, 0, 1, 130, 1, 1, 32, F16, F16, 3, 0 },
 	};
@@ -319,7 +338,7 @@ repeatable(void **state)
 
 		set_up(&p, &s, &table[i]);
 		for (int t = 0; t < 2; t++) {
-			pair_ok(&p, p.op->scores(p.dev, &s.job, s.s));
+			pair_ok(&p, p.op->scores(p.dev, &s.x.job, s.s));
 			y[t] = pair_get(&p, s.s, n * sizeof **y);
 		}
 		test_same("again", y[1], y[0], n);
@@ -357,9 +376,14 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(few_rows),
+		cmocka_unit_test(lengths),
+		cmocka_unit_test(many_lengths),
 		cmocka_unit_test(many_rows),
 		cmocka_unit_test(large_keys),
 		cmocka_unit_test(positions),
+		cmocka_unit_test(not_a_number),
+		cmocka_unit_test(little_memory),
+		cmocka_unit_test(little_shared_memory),
 		cmocka_unit_test(repeatable),
 		cmocka_unit_test(refused),
 	};

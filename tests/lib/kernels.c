@@ -83,9 +83,8 @@ test_bf16(uint16_t h)
 }
 
 void *
-test_typed(size_t n, float scale, uint64_t seed, enum kvk_type type, double **values)
+test_as(const float *x, size_t n, enum kvk_type type, double **values)
 {
-	float *x = test_floats(n, scale, seed);
 	uint8_t *y = test_alloc(n, kvk_types[type].bytes);
 	struct kvk_dev *dev = test_dev(1);
 
@@ -98,6 +97,15 @@ test_typed(size_t n, float scale, uint64_t seed, enum kvk_type type, double **va
 		(*values)[i] = type == KVK_F32 ? (double)x[i] : type == KVK_F16 ? test_f16(h) : test_bf16(h);
 	}
 	kvk_cpu.close(dev);
+	return y;
+}
+
+void *
+test_typed(size_t n, float scale, uint64_t seed, enum kvk_type type, double **values)
+{
+	float *x = test_floats(n, scale, seed);
+	void *y = test_as(x, n, type, values);
+
 	free(x);
 	return y;
 }

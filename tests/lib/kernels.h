@@ -17,6 +17,8 @@ void *test_alloc(size_t n, size_t size);
 float *test_floats(size_t n, float scale, uint64_t seed);
 /* The same as another type (F32, F16, BF16), and what those elements are as doubles; both are freed by the test. */
 void *test_typed(size_t n, float scale, uint64_t seed, enum kvk_type type, double **values);
+/* The same of n floats of the test's own. */
+void *test_as(const float *x, size_t n, enum kvk_type type, double **values);
 
 /* |got - want| <= abs + rel * |want| for all n elements; NaN never passes. */
 void test_near(const char *what, const float *got, const double *want, size_t n, double abs, double rel);
