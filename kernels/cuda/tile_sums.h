@@ -2,8 +2,8 @@
  * Sums of products in double precision, 64 rows by 64 columns of them by a block of 256 threads: 16 x 16, of which each
  * has every 16th row and every 16th column.  Factors come through shared memory, SUMS_STEP of each sum at a time.
  */
-#ifndef KVK_TILE_SUMS_H
-#define KVK_TILE_SUMS_H
+#ifndef KVK_CUDA_TILE_SUMS_H
+#define KVK_CUDA_TILE_SUMS_H
 
 #include "kernels/cuda/launch.h"
 
