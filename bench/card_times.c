@@ -414,17 +414,20 @@ time_decode(struct bench *b, size_t n, size_t entries, struct kv_err *e)
 	const struct kv_config *c = &b->model.cfg;
 	const size_t held = entries > 0 ? entries : n;
 	size_t *offset = kv_alloc(c->Hkv + 1, sizeof *offset, e);
-	void *rows = kv_alloc(c->Hkv * held * c->D, 2, e);
+	void *zeros = kv_alloc(c->Hkv * held * c->D, 2, e);
+	const void *rows = NULL;
 	struct kv_cache *cache = NULL;
 	double begin = 0;
 	int rc = KV_EMEM;
 
-	if (offset == NULL || rows == NULL || (rc = kv_cache_new(&cache, b->engine, KVK_F16, o.answer + 1, e)) < 0)
+	if (offset == NULL || zeros == NULL ||
+	    (rows = kv_device_view(&b->device, zeros, c->Hkv * held * c->D * 2, e)) == NULL ||
+	    (rc = kv_cache_new(&cache, b->engine, KVK_F16, o.answer + 1, e)) < 0)
 		goto done;
 	for (size_t h = 0; h <= c->Hkv; h++)
 		offset[h] = h * held;
 	for (size_t layer = 0; layer < c->L && rc == KV_OK; layer++)
-		rc = kv_cache_set(cache, layer, c->Hkv, rows, rows, offset, e);
+		rc = kv_cache_set(cache, layer, c->Hkv, KVK_F16, rows, rows, offset, e);
 	kv_cache_seek(cache, n);
 	for (size_t i = 0; i <= o.answer && rc == KV_OK; i++) {
 		if (i == 1) /* the first token may have opened the weights */
@@ -435,7 +438,8 @@ time_decode(struct bench *b, size_t n, size_t entries, struct kv_err *e)
 		print("decode", n, entries, (settled(b) - begin) / (double)o.answer);
 done:
 	kv_cache_free(cache);
-	free(rows);
+	kv_device_unview(&b->device, rows);
+	free(zeros);
 	free(offset);
 	return rc;
 }

@@ -126,11 +126,11 @@ static int
 load_layer(struct run *r, size_t layer, struct kv_err *e)
 {
 	struct kv_layer_cache x;
-	int rc = kv_layer_cache_read(&x, &r->steps[layer], &r->model.cfg, e);
+	int rc = kv_layer_cache_read(&x, &r->steps[layer], &r->model.cfg, &r->device, e);
 
 	if (rc < 0)
 		return rc;
-	rc = kv_cache_set(r->cache, layer, x.H, x.k->data, x.v->data, x.offset, e);
+	rc = kv_cache_set(r->cache, layer, x.H, x.k->type, x.k_there, x.v_there, x.offset, e);
 	kv_cache_seek(r->cache, x.next_position);
 	kv_layer_cache_fini(&x);
 	return rc;

@@ -335,13 +335,13 @@ begin_sequence(struct run *r, const struct kv_sequence *seq, enum kvk_type type,
 }
 
 static int
-load_layer(struct run *r, const struct kv_step *s, struct kv_err *e)
+load_once(struct run *r, const struct kv_step *s, struct kv_err *e)
 {
 	const struct kv_config *c = &r->model.cfg;
 	struct kv_layer_cache x;
 	int rc;
 
-	if ((rc = kv_layer_cache_read(&x, s, c, e)) < 0)
+	if ((rc = kv_layer_cache_read(&x, s, c, &r->io.device, e)) < 0)
 		return rc;
 	if (r->cache == NULL && (rc = begin_sequence(r, s->seq, x.k->type, e)) < 0)
 		goto done;
@@ -351,12 +351,28 @@ load_layer(struct run *r, const struct kv_step *s, struct kv_err *e)
 		rc = kv_fail(e, KV_EFORMAT, "next position %zu here, %zu in the layers before", x.next_position,
 		    r->next_position);
 	else
-		rc = kv_cache_set(r->cache, r->layers, x.H, x.k->data, x.v->data, x.offset, e);
+		rc = kv_cache_set(r->cache, r->layers, x.H, x.k->type, x.k_there, x.v_there, x.offset, e);
+	if (rc < 0)
+		goto done;
 	r->next_position = x.next_position;
 	r->entries += x.offset[x.H];
 	r->layers++;
 done:
 	kv_layer_cache_fini(&x);
+	return rc;
+}
+
+/* What a card has no room for the CPU takes, if auto had the choice: with this layer's keys and values, if they lie on
+ * the card. */
+static int
+load_layer(struct run *r, const struct kv_step *s, struct kv_err *e)
+{
+	struct kv_err other = { 0 };
+	int rc = load_once(r, s, e);
+
+	if (rc < 0 && kv_device_can_fall_back(&r->io.device, e) && kv_pipe_fetch(r->io.pipe, &other) == KV_OK &&
+	    (rc = kv_engine_fall_back(r->engine, rc, e)) == KV_OK)
+		rc = load_once(r, s, e);
 	return rc;
 }
 
@@ -469,7 +485,7 @@ main(int argc, char **argv)
 
 	argc = kv_options(argc, argv, &tool);
 	understand(&r, argv + 1, argc - 1);
-	kv_start(&r.io, argv + 1, true, "k,v,index,offset,logits", NULL, NULL, NULL);
+	kv_start(&r.io, argv + 1, true, "k,v,index,offset,logits", NULL, NULL, "k,v");
 	rc = work(&r);
 	kv_writer_drop(r.writer);
 	kv_responses_free(r.responses);

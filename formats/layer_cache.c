@@ -5,32 +5,20 @@
 
 #include "lib/model/forward.h"
 
-/* The exponent is all ones in what is infinite or no number. */
-static bool
-all_finite(const struct kv_tensor *t)
-{
-	size_t n = kv_tensor_n(t);
-	const uint16_t *h = t->data;
-	const uint32_t *f = t->data;
-	uint32_t mask = t->type == KVK_F32 ? 0x7f800000 : t->type == KVK_F16 ? 0x7c00 : 0x7f80;
-
-	if (t->type == KVK_F32) {
-		for (size_t i = 0; i < n; i++)
-			if ((f[i] & mask) == mask)
-				return false;
-	} else {
-		for (size_t i = 0; i < n; i++)
-			if ((h[i] & mask) == mask)
-				return false;
-	}
-	return true;
-}
-
+/* A payload on the device, whose values are all finite.  One that is empty has no place there: NULL. */
 static int
-expect_finite(const struct kv_tensor *t, struct kv_err *e)
+take_there(const struct kv_device *d, const struct kv_tensor *t, const void **there, struct kv_err *e)
 {
-	if (all_finite(t))
+	const size_t n = kv_tensor_n(t);
+	size_t first;
+	int rc;
+
+	if (n == 0)
 		return KV_OK;
+	if ((*there = kv_device_view_tensor(d, t, e)) == NULL)
+		return KV_EMEM;
+	if ((rc = kv_device_check(d, d->op->finite(d->dev, *there, t->type, n, &first), t->name, e)) < 0 || first == n)
+		return rc;
 	return kv_fail(e, KV_EFAIL,
 	    "%s has values that are not finite: too large for %s? kv-prefill --dtype bf16 has the range of f32",
 	    t->name, t->type_name);
@@ -138,17 +126,18 @@ read_evicted(struct kv_layer_cache *x, const struct kv_step *s, const struct kv_
 }
 
 int
-kv_layer_cache_read(struct kv_layer_cache *x, const struct kv_step *s, const struct kv_config *c, struct kv_err *e)
+kv_layer_cache_read(struct kv_layer_cache *x, const struct kv_step *s, const struct kv_config *c,
+    const struct kv_device *d, struct kv_err *e)
 {
 	int rc;
 
-	*x = (struct kv_layer_cache){ .k = kv_step_find(s, "k"), .v = kv_step_find(s, "v") };
+	*x = (struct kv_layer_cache){ .k = kv_step_find(s, "k"), .v = kv_step_find(s, "v"), .d = d };
 	if (x->k == NULL || x->v == NULL)
 		return kv_fail(e, KV_EFORMAT, "no %s: kv-prefill writes it, --only or --drop may have left it out",
 		    x->k ? "v" : "k");
 	rc = x->k->n_axes == 2 ? read_evicted(x, s, c, e) : read_whole(x, s->seq, c, e);
-	if (rc == KV_OK && (rc = expect_finite(x->k, e)) == KV_OK)
-		rc = expect_finite(x->v, e);
+	if (rc == KV_OK && (rc = take_there(d, x->k, &x->k_there, e)) == KV_OK)
+		rc = take_there(d, x->v, &x->v_there, e);
 	if (rc < 0)
 		kv_layer_cache_fini(x);
 	return rc;
@@ -157,6 +146,10 @@ kv_layer_cache_read(struct kv_layer_cache *x, const struct kv_step *s, const str
 void
 kv_layer_cache_fini(struct kv_layer_cache *x)
 {
+	if (x->k_there != NULL)
+		kv_device_unview_tensor(x->d, x->k, x->k_there);
+	if (x->v_there != NULL)
+		kv_device_unview_tensor(x->d, x->v, x->v_there);
 	free(x->offset);
 	*x = (struct kv_layer_cache){ 0 };
 }

@@ -75,6 +75,13 @@ launch_words(struct kvk_dev *dev, const struct kvk_copy *j, const size_t *list)
 				 : launch<uint8_t, uint8_t>(dev, j, list, bytes);
 }
 
+/* All rows one behind the other, on both sides? */
+static bool
+is_dense(const struct kvk_copy *j)
+{
+	return j->rows == NULL && (j->H < 2 || (j->x_stride == j->n && j->y_stride == j->n));
+}
+
 /* The list on the card, in scratch memory. */
 static int
 send_list(struct kvk_dev *dev, const struct kvk_copy *j, const size_t **list)
@@ -106,6 +113,8 @@ cuda_copy_rows(struct kvk_dev *dev, const struct kvk_copy *job)
 		    job->n, job->y_stride);
 	if (job->H * job->n * job->D == 0)
 		return 0;
+	if (!same && is_dense(job))
+		return cuda_convert(dev, job->y, job->y_type, job->x, job->x_type, job->H * job->n * job->D);
 	if ((rc = send_list(dev, job, &list)) != 0)
 		return rc;
 	return cuda_check(dev,

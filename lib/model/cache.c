@@ -196,40 +196,61 @@ kv_cache_enter(struct kv_cache *c, struct kv_err *e)
 
 /* ---- entries */
 
+/* What is loaded into a layer. */
+struct entries {
+	enum kvk_type type;
+	const void *k, *v; /* device */
+	const size_t *offset;
+};
+
+/* Keys or values, from x to y, of n heads from head h on, which have as many entries each.  Returns the backend's
+ * status. */
 static int
-put_head(
-    struct kv_cache *c, struct layer *y, size_t h, const void *k, const void *v, const size_t *offset, struct kv_err *e)
+put_heads(const struct kv_cache *c, const struct layer *l, size_t h, size_t n, const struct entries *from,
+    const void *x, void *y)
 {
 	const struct kv_device *d = c->x->d;
-	size_t row = config(c)->D * kvk_types[c->type].bytes, bytes = y->len[h] * row;
-	int status;
+	const size_t D = config(c)->D, len = l->len[h];
+	struct kvk_copy job = { .x_type = from->type,
+		.x_stride = len,
+		.y_type = c->type,
+		.y_stride = len + l->room,
+		.H = n,
+		.n = len,
+		.D = D };
 
-	if (bytes == 0)
-		return KV_OK;
-	status = d->op->put(d->dev, (char *)y->k + y->start[h] * row, (const char *)k + offset[h] * row, bytes) ||
-		 d->op->put(d->dev, (char *)y->v + y->start[h] * row, (const char *)v + offset[h] * row, bytes);
-	return kv_device_check(d, status, "cache entries", e);
+	if (len == 0)
+		return 0;
+	job.x = (const char *)x + from->offset[h] * D * kvk_types[from->type].bytes;
+	job.y = (char *)y + l->start[h] * D * kvk_types[c->type].bytes;
+	return d->op->copy_rows(d->dev, &job);
 }
 
+/* All of them, neighbours of the same length together. */
 static int
-set(struct kv_cache *c, size_t layer, size_t H, const void *k, const void *v, const size_t *offset, struct kv_err *e)
+put_entries(struct kv_cache *c, struct layer *y, const struct entries *from, struct kv_err *e)
 {
-	struct layer *y = &c->layers[layer];
-	int rc = reserve(c, y, H, offset[H] - offset[0], e);
+	int status = 0;
 
-	for (size_t h = 0; h < H && rc == KV_OK; h++) {
-		y->start[h] = offset[h] - offset[0] + h * c->room;
-		y->len[h] = offset[h + 1] - offset[h];
-		rc = put_head(c, y, h, k, v, offset, e);
+	for (size_t h = 0; h < y->H; h++) {
+		y->start[h] = from->offset[h] - from->offset[0] + h * y->room;
+		y->len[h] = from->offset[h + 1] - from->offset[h];
 	}
-	return rc < 0 ? kv_where(e, "layer %zu", layer) : rc;
+	for (size_t h = 0, n; h < y->H && status == 0; h += n) {
+		for (n = 1; h + n < y->H && y->len[h + n] == y->len[h];)
+			n++;
+		status = put_heads(c, y, h, n, from, from->k, y->k) || put_heads(c, y, h, n, from, from->v, y->v);
+	}
+	return kv_device_check(c->x->d, status, "cache entries", e);
 }
 
 int
-kv_cache_set(
-    struct kv_cache *c, size_t layer, size_t H, const void *k, const void *v, const size_t *offset, struct kv_err *e)
+kv_cache_set(struct kv_cache *c, size_t layer, size_t H, enum kvk_type type, const void *k, const void *v,
+    const size_t *offset, struct kv_err *e)
 {
 	const struct kv_config *cfg = config(c);
+	const struct entries from = { type, k, v, offset };
+	struct layer *y;
 	int rc;
 
 	if (layer >= cfg->L)
@@ -242,9 +263,10 @@ kv_cache_set(
 		if (offset[h] > offset[h + 1])
 			return kv_fail(e, KV_ESHAPE, "layer %zu: the offset of head %zu descends from %zu to %zu",
 			    layer, h, offset[h], offset[h + 1]);
-	if ((rc = set(c, layer, H, k, v, offset, e)) < 0 && (rc = kv_engine_fall_back(c->x, rc, e)) == KV_OK)
-		rc = set(c, layer, H, k, v, offset, e);
-	return rc;
+	y = &c->layers[layer];
+	if ((rc = reserve(c, y, H, offset[H] - offset[0], e)) < 0 || (rc = put_entries(c, y, &from, e)) < 0)
+		return kv_where(e, "layer %zu", layer);
+	return KV_OK;
 }
 
 void

@@ -49,10 +49,6 @@ struct kv_engine {
 	size_t *k_at, *q_at; /* host [Hq] row numbers for one kernel call */
 };
 
-/* After a fault (rc, e) of work that can be done again: as kv_device_fall_back(), and with the new device the engine is
- * ready, its caches hold the entries that they held, its adapters are open.  Working memory and weights start anew. */
-int kv_engine_fall_back(struct kv_engine *x, int rc, struct kv_err *e);
-
 /* At least a * b floats of working memory, contents undefined; NULL with the fault recorded. */
 float *kv_engine_work(struct kv_engine *x, enum kv_work which, size_t a, size_t b, struct kv_err *e);
 

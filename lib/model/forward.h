@@ -31,6 +31,9 @@ struct kv_engine;
  * device lacks), KV_EMODEL (opened without weights), and as kv_device_open(). */
 int kv_engine_new(struct kv_engine **out, const struct kv_model *m, struct kv_device *d, struct kv_err *e);
 void kv_engine_free(struct kv_engine *x);
+/* After a fault (rc, e) of work that can be done again: as kv_device_fall_back(), and with the new device the engine is
+ * ready, its caches hold the entries that they held, its adapters are open.  Working memory and weights start anew. */
+int kv_engine_fall_back(struct kv_engine *x, int rc, struct kv_err *e);
 
 /* A LookaheadKV module on an engine's device: its adapters opened, once for any number of prompts.  Keeps engine and
  * module borrowed; a module that changes has to be opened anew.
@@ -83,11 +86,12 @@ bool kv_cache_fits(const struct kv_config *c, size_t H);
  * Keeps the engine borrowed.  Fails: KV_EARG (type), KV_EMEM. */
 int kv_cache_new(struct kv_cache **out, struct kv_engine *x, enum kvk_type type, size_t room, struct kv_err *e);
 void kv_cache_free(struct kv_cache *c);
-/* Load one layer of H heads: k, v [offset[H]][D] of the cache's type on the host, head h's entries from offset[h] to
- * offset[h+1]-1.  Replaces what the layer held; its room is whole again.
- * Fails: KV_EARG (layer), KV_ESHAPE (H does not fit, offsets descend), KV_EMEM, KV_EDEV. */
-int kv_cache_set(
-    struct kv_cache *c, size_t layer, size_t H, const void *k, const void *v, const size_t *offset, struct kv_err *e);
+/* Load one layer of H heads: k, v [offset[H]][D] of `type` (F32, F16 or BF16, converted to the cache's) on the engine's
+ * device, head h's entries from offset[h] to offset[h+1]-1.  Replaces what the layer held; its room is whole again.
+ * Fails: KV_EARG (layer), KV_ESHAPE (H does not fit, offsets descend), KV_EMEM, KV_EDEV: k and v are the caller's to
+ * bring along, if it falls back. */
+int kv_cache_set(struct kv_cache *c, size_t layer, size_t H, enum kvk_type type, const void *k, const void *v,
+    const size_t *offset, struct kv_err *e);
 /* Weights and memory for kv_extend() of n tokens with n logits, so that it hardly fails for want of them when something has
  * been said already.  Fails: KV_EMEM, KV_EDEV. */
 int kv_cache_ready(struct kv_cache *c, size_t n, struct kv_err *e);

@@ -7,12 +7,11 @@
 #include "lib/model/engine.h"
 #include "lib/tensor.h"
 
-/* Where a prefill's layers go: by way of host memory into a cache. */
+/* Where a prefill's layers go: into a cache. */
 struct filling {
 	struct kv_engine *x;
 	const struct kv_respond *o;
 	struct kv_cache *cache;
-	void *k, *v;    /* [Hkv][T][D] of one layer */
 	size_t *offset; /* [Hkv + 1] */
 };
 
@@ -20,15 +19,9 @@ static int
 fill_layer(void *ctx, const struct kv_layer_view *view, struct kv_err *e)
 {
 	const struct filling *f = ctx;
-	const struct kv_config *c = &f->x->m->cfg;
-	const struct kv_device *d = f->x->d;
-	enum kvk_type type = f->o->type;
-	int rc;
 
-	if ((rc = kv_device_get_rows(d, f->k, type, view->k, c->Hkv, view->stride, view->n, c->D, e)) < 0 ||
-	    (rc = kv_device_get_rows(d, f->v, type, view->v, c->Hkv, view->stride, view->n, c->D, e)) < 0)
-		return rc;
-	return kv_cache_set(f->cache, view->layer, c->Hkv, f->k, f->v, f->offset, e);
+	/* no rows stand behind the prompt: a head's rows follow those of the head before it */
+	return kv_cache_set(f->cache, view->layer, f->x->m->cfg.Hkv, KVK_F32, view->k, view->v, f->offset, e);
 }
 
 /* The prompt's cache and the logits of its last token. */
@@ -37,24 +30,15 @@ fill(struct filling *f, float *logits, struct kv_err *e)
 {
 	const struct kv_prefill_input in = { .tokens = f->o->tokens, .T = f->o->T };
 	const struct kv_config *c = &f->x->m->cfg;
-	size_t n, bytes;
-	int rc = KV_EMEM;
+	int rc;
 
-	if (!kv_mul(c->Hkv * c->D, in.T, &n) || !kv_type_bytes(f->o->type, n, &bytes)) {
-		rc = kv_no_memory(e, SIZE_MAX);
-		goto done;
-	}
-	if ((f->k = kv_alloc(bytes, 1, e)) == NULL || (f->v = kv_alloc(bytes, 1, e)) == NULL ||
-	    (f->offset = kv_alloc(c->Hkv + 1, sizeof *f->offset, e)) == NULL)
-		goto done;
+	if ((f->offset = kv_alloc(c->Hkv + 1, sizeof *f->offset, e)) == NULL)
+		return KV_EMEM;
 	for (size_t g = 0; g <= c->Hkv; g++)
 		f->offset[g] = g * in.T;
 	rc = kv_prefill(f->x, &in, fill_layer, f, logits, e);
 	kv_cache_seek(f->cache, in.T);
-done:
 	free(f->offset);
-	free(f->v);
-	free(f->k);
 	return rc;
 }
 

@@ -37,7 +37,9 @@ fill_layer(void *ctx, const struct kv_layer_view *view, struct kv_err *e)
 	if ((rc = kv_device_get_rows(f->d, k, KVK_F16, view->k, c->Hkv, view->stride, view->n, c->D, e)) < 0 ||
 	    (rc = kv_device_get_rows(f->d, v, KVK_F16, view->v, c->Hkv, view->stride, view->n, c->D, e)) < 0)
 		return rc;
-	return f->cache != NULL ? kv_cache_set(f->cache, view->layer, c->Hkv, k, v, f->offset, e) : KV_OK;
+	if (f->cache == NULL)
+		return KV_OK;
+	return kv_cache_set(f->cache, view->layer, c->Hkv, KVK_F32, view->k, view->v, f->offset, e);
 }
 
 static int

@@ -48,6 +48,29 @@ ends() { run --separate-stderr timeout -k 1 "$@"; [ "$status" -ne 0 ] && [ "$sta
 	kv-prefill "${prompts[@]}" | kv-decode --precision f32 -n 4 >want
 	kv-prefill "${prompts[@]}" --share | kv-decode --precision f32 -n 4 >got
 	cmp want got
+	kv-prefill "${prompts[@]}" --share | KV_SHIM_GUARD=1 KV_SHIM_STREAMS=lazy kv-decode --precision f32 -n 4 >got
+	cmp want got
+}
+
+# traffic DIRECTION PROGRAM - bytes that it copied, to_device or to_host
+traffic() { awk -v name="$2" -v to="$1" '$1 == name { print to == "to_device" ? $2 : $3 }' traffic; }
+
+@test "a whole cache that lies on the card is decoded there" {
+	export KV_SHIM_TRAFFIC=$PWD/traffic
+	kv-prefill "${prompts[@]}" --drop q -o whole.kv
+	cache=$(kv-show --json --no-stats whole.kv | grep -E '"name": ?"[kv]"' | grep -Eo '"bytes": ?[0-9]+' |
+		awk -F: '{ n += $2 } END { print n }')
+	: >traffic
+	kv-decode --precision f32 -n 4 whole.kv >want
+	to_device=$(traffic to_device kv-decode) to_host=$(traffic to_host kv-decode)
+	: >traffic
+	kv-prefill "${prompts[@]}" --drop q --share | kv-decode --precision f32 -n 4 >got
+	cmp want got
+	[ "$(traffic to_device kv-decode)" -eq $((to_device - cache)) ]
+	[ "$(traffic to_host kv-decode)" -eq "$to_host" ]
+	: >traffic # and a response is decoded from what the prefill has there
+	kv-prefill "${prompts[@]}" --response generate:4 --share | kv-show >shown
+	[ "$(traffic to_host kv-prefill)" -lt "$cache" ]
 }
 
 @test "fewer queries than there are, from behind the prompt too: they are packed on the card" {
@@ -115,6 +138,13 @@ ends() { run --separate-stderr timeout -k 1 "$@"; [ "$status" -ne 0 ] && [ "$sta
 	ends 20 bash -o pipefail -c 'kv-prefill "$@" --share | KV_SHIM_MEMORY=8192 kv-score snapkv -o none.kv' - "${prompts[@]}"
 	grep -Ec 'kv-score: <stdin>: sequence 0, layer 0: .*out of device memory.*: use --device cpu' <<<"$stderr"
 	[ ! -e none.kv ]
+	kv-prefill "${prompts[@]}" | kv-decode --precision f32 -n 4 >want
+	for memory in 180K 190K 200K 210K 220K; do # the model has its place there, layers of the cache have none
+		kv-prefill "${prompts[@]}" --share |
+			KV_DEVICE=auto KV_SHIM_MEMORY=$memory kv-decode --precision f32 -n 4 >got 2>>warnings
+		cmp want got
+	done
+	[ "$(grep -Ec 'kv-decode: warning: layer [01]: cuda: out of device memory .*; the CPU' warnings)" -ge 1 ]
 }
 
 @test "a system that does not pass memory of cards on: it is shared on the host, or the reader says so" {

@@ -180,7 +180,7 @@ rig_cache_heads(
 		void *k = gather(r, p->k + l * c->Hkv * p->T * c->D, p->T, H, mine, type, offset);
 		void *v = gather(r, p->v + l * c->Hkv * p->T * c->D, p->T, H, mine, type, offset);
 
-		must(kv_cache_set(cache, l, H, k, v, offset, &e), &e);
+		must(kv_cache_set(cache, l, H, type, k, v, offset, &e), &e);
 		free(k);
 		free(v);
 	}

@@ -448,7 +448,7 @@ a_cache_can_be_loaded_again(void **state)
 	assert_int_equal(kv_cache_new(&c, r.x, KVK_F32, 8, &e), KV_OK);
 	for (int i = 0; i < 2; i++) {
 		for (size_t l = 0; l < 2; l++)
-			assert_int_equal(kv_cache_set(c, l, 2, none, none, offset, &e), KV_OK);
+			assert_int_equal(kv_cache_set(c, l, 2, KVK_F32, none, none, offset, &e), KV_OK);
 		kv_cache_seek(c, 0);
 		assert_int_equal(kv_extend(c, tokens, 8, i == 0 ? first : again, 1, NULL, &e), KV_OK);
 	}
@@ -487,17 +487,17 @@ limits_are_kept(void **state)
 	expect_close(&t, CLOSE, "after refusals");
 	assert_int_equal(kv_extend(c, t.tokens, 1, t.logits, 0, NULL, &e), KV_ESHAPE);
 
-	assert_int_equal(kv_cache_set(c, 2, 2, kv, kv, whole, &e), KV_EARG);
-	assert_int_equal(kv_cache_set(c, 0, 2, kv, kv, descending, &e), KV_ESHAPE);
+	assert_int_equal(kv_cache_set(c, 2, 2, KVK_F32, kv, kv, whole, &e), KV_EARG);
+	assert_int_equal(kv_cache_set(c, 0, 2, KVK_F32, kv, kv, descending, &e), KV_ESHAPE);
 	for (size_t H = 0; H <= 8; H++)
 		if (H != 2 && H != 4)
-			assert_int_equal(kv_cache_set(c, 0, H, kv, kv, whole, &e), KV_ESHAPE);
+			assert_int_equal(kv_cache_set(c, 0, H, KVK_F32, kv, kv, whole, &e), KV_ESHAPE);
 	assert_non_null(strstr(e.text, "8 heads of entries do not fit 2 KV heads and 4 query heads"));
 	kv_cache_free(c);
 	assert_int_equal(kv_cache_new(&c, t.r.x, KVK_Q4_0, 1, &e), KV_EARG);
 	assert_null(c);
 	assert_int_equal(kv_cache_new(&c, t.r.x, KVK_F32, SIZE_MAX / 2, &e), KV_OK);
-	assert_int_equal(kv_cache_set(c, 0, 2, kv, kv, whole, &e), KV_EMEM);
+	assert_int_equal(kv_cache_set(c, 0, 2, KVK_F32, kv, kv, whole, &e), KV_EMEM);
 	kv_cache_free(c);
 	turn_close(&t);
 }

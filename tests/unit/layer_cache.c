@@ -17,6 +17,7 @@ enum { HKV = 2, D = 4, T = 5 };
 static struct kv_err err;
 static struct kv_sequence seq = { .n_tokens = T + 2, .T = T };
 static struct kv_step step;
+static struct kv_device device;
 static struct kv_config cfg = { .L = 1, .Hq = 8, .Hkv = HKV, .D = D };
 
 static void *
@@ -60,7 +61,7 @@ begin(void **state)
 {
 	(void)state;
 	step = (struct kv_step){ .seq = &seq, .layer = 0 };
-	return 0;
+	return kv_device_open(&device, "cpu", 1, &err);
 }
 
 static int
@@ -68,6 +69,7 @@ end(void **state)
 {
 	(void)state;
 	kv_step_clear(&step);
+	kv_device_close(&device);
 	return 0;
 }
 
@@ -78,7 +80,7 @@ whole(void **state)
 
 	(void)state;
 	put_whole(T, D);
-	assert_int_equal(kv_layer_cache_read(&x, &step, &cfg, &err), KV_OK);
+	assert_int_equal(kv_layer_cache_read(&x, &step, &cfg, &device, &err), KV_OK);
 	assert_false(x.evicted);
 	assert_int_equal(x.next_position, T);
 	assert_int_equal(x.offset[1], T);
@@ -93,7 +95,7 @@ evicted(void **state)
 
 	(void)state;
 	put_evicted();
-	assert_int_equal(kv_layer_cache_read(&x, &step, &cfg, &err), KV_OK);
+	assert_int_equal(kv_layer_cache_read(&x, &step, &cfg, &device, &err), KV_OK);
 	assert_true(x.evicted);
 	assert_int_equal(x.next_position, 40);
 	assert_int_equal(x.H, HKV);
@@ -115,7 +117,7 @@ evicted_per_query_head(void **state)
 	put("v", KVK_F32, "entry dim", shape);
 	memcpy(put("index", KVK_I32, "entry", shape), positions, sizeof positions);
 	memcpy(put("offset", KVK_I32, "bound", &n_bounds), bounds, sizeof bounds);
-	assert_int_equal(kv_layer_cache_read(&x, &step, &cfg, &err), KV_OK);
+	assert_int_equal(kv_layer_cache_read(&x, &step, &cfg, &device, &err), KV_OK);
 	assert_int_equal(x.H, 4);
 	assert_int_equal(x.offset[3], 3);
 	assert_int_equal(x.offset[4], 4);
@@ -127,7 +129,7 @@ refused(int code, const char *says)
 {
 	struct kv_layer_cache x;
 
-	assert_int_equal(kv_layer_cache_read(&x, &step, &cfg, &err), code);
+	assert_int_equal(kv_layer_cache_read(&x, &step, &cfg, &device, &err), code);
 	if (strstr(err.text, says) == NULL)
 		fail_msg("'%s' does not say '%s'", err.text, says);
 	assert_null(x.offset);
@@ -232,7 +234,7 @@ renumbered(void **state)
 
 	(void)state;
 	put_renumbered(2);
-	assert_int_equal(kv_layer_cache_read(&x, &step, &cfg, &err), KV_OK);
+	assert_int_equal(kv_layer_cache_read(&x, &step, &cfg, &device, &err), KV_OK);
 	assert_int_equal(x.next_position, 2);
 	kv_layer_cache_fini(&x);
 	spoil("index", 1, T);

@@ -117,7 +117,7 @@ decode(struct rig *r, const struct rig_prompt *p, const bool *keep, bool renumbe
 		evict(&v, r, p, l, keep, renumber);
 		for (size_t h = 0; h <= r->m.cfg.Hkv; h++)
 			offset[h] = (size_t)((const int32_t *)data(&v, "offset"))[h];
-		must(kv_cache_set(c, l, r->m.cfg.Hkv, data(&v, "k"), data(&v, "v"), offset, &e), &e);
+		must(kv_cache_set(c, l, r->m.cfg.Hkv, KVK_F32, data(&v, "k"), data(&v, "v"), offset, &e), &e);
 		next = next_position(&v);
 		score_layer_fini(&v.x);
 	}
