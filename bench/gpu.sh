@@ -42,7 +42,7 @@ if [ -n "$tiny" ]; then
 	export KV_CUDA_LIBRARY=$KV_BUILD/tests/libkvcuda-shim.so KV_CUBLAS_LIBRARY=$KV_BUILD/tests/libkvcuda-shim.so
 	layers=2 heads=4 kv_heads=2 head_dim=16 embedding=64 feed_forward=96 vocabulary=320
 	precision=f32 behind_rows=4 answer=4 lanes=$KV_BUILD/tests/lanes-shim torch="--device cpu --dtype float32"
-	real_tokens=32 real_kept=16 real_answer=4 device_tests=(pool select transport)
+	real_tokens=32 real_kept=16 real_answer=4 device_tests=(pool select ipc)
 else
 	export KV_CUDA_LIBRARY=${KV_CUDA_LIBRARY:-$KV_BUILD/libkvcuda.so}
 	layers=32 heads=32 kv_heads=8 head_dim=128 embedding=4096 feed_forward=14336 vocabulary=128256

@@ -38,7 +38,7 @@ struct kvk_dev {
 	enum kvk_precision precision; /* F32 or BF16 */
 	size_t threads;               /* that may copy host memory, this one counted */
 	cudaStream_t stream;          /* everything but copies of weights to come */
-	cudaStream_t fetches;         /* to the host: kernels/cuda/transport.cu; NULL: nothing was fetched yet */
+	cudaStream_t fetches;         /* to the host: kernels/cuda/fetch.cu; NULL: nothing was fetched yet */
 	cudaEvent_t computed;         /* what is fetched */
 	cudaStream_t copies;          /* weights on their way; an event per weight orders them */
 	struct cuda_products *products;
