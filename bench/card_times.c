@@ -31,6 +31,9 @@
 #include "lib/clock.h"
 #include "lib/evict/evict.h"
 #include "lib/hash.h"
+#include "lib/model/adapters.h"
+#include "lib/model/cache.h"
+#include "lib/model/prefill.h"
 #include "lib/tensor.h"
 #include "lib/text/ids.h"
 

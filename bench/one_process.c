@@ -17,6 +17,7 @@
 #include "lib/evict/evict.h"
 #include "lib/file.h"
 #include "lib/model/generate.h"
+#include "lib/model/prefill.h"
 #include "lib/text/tokenizer.h"
 
 static struct {

@@ -5,6 +5,8 @@
 #include "formats/emit.h"
 #include "formats/format.h"
 #include "formats/module_file.h"
+#include "lib/model/adapters.h"
+#include "lib/model/prefill.h"
 #include "lib/model/respond.h"
 #include "lib/score/score.h"
 #include "lib/text/prompts.h"

@@ -11,6 +11,7 @@
 #include "formats/module_file.h"
 #include "lib/clock.h"
 #include "lib/file.h"
+#include "lib/model/adapters.h"
 
 static const struct kv_train_options *const o = &kv_train;
 

@@ -6,7 +6,7 @@
 #define KV_ANSWER_H
 
 #include "formats/pipe.h"
-#include "lib/model/forward.h"
+#include "lib/model/cache.h"
 #include "lib/text/tokenizer.h"
 
 enum kv_answer_kind {

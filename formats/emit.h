@@ -6,7 +6,7 @@
 #define KV_EMIT_H
 
 #include "formats/stream.h"
-#include "lib/model/forward.h"
+#include "lib/model/engine.h"
 #include "lib/queries.h"
 
 struct kv_emit_options {

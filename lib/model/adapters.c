@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * A LookaheadKV module on a device: its adapters opened as weights, with alpha / rank in B. */
+#include "lib/model/adapters.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "lib/buf.h"
-#include "lib/model/engine.h"
+#include "lib/model/engine_inside.h"
 
 #define SIGMA_ROWS ((size_t)1024) /* rows of the embedding table at a time */
 

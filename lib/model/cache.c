@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * A cache for decoding, every head with entries of its own, and the tokens that are appended to it. */
+#include "lib/model/cache.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "lib/buf.h"
-#include "lib/model/engine.h"
+#include "lib/model/transformer.h"
 #include "lib/tensor.h"
 
 /* One layer: head h's entries are rows start[h] .. start[h] + len[h] - 1 of k and v [rows][D]; `room` more fit behind

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "lib/buf.h"
+#include "lib/model/engine_inside.h"
 #include "lib/tensor.h"
 
 #define OPS         "weight_open weight_close rows linear rms_norm silu_mul heads attention finite"

@@ -4,7 +4,7 @@
 #ifndef KV_GENERATE_H
 #define KV_GENERATE_H
 
-#include "lib/model/forward.h"
+#include "lib/model/cache.h"
 #include "lib/model/sample.h"
 
 enum kv_stop {

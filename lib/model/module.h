@@ -3,7 +3,7 @@
  * a prompt, and low-rank adapters of the model's matrices that act on those rows alone:
  *	y = W x + (alpha / rank) B A x
  * The last layer has adapters of q and k at most: nothing behind them reaches a score.
- * Files: formats/module_file.h.  Rows of prompts that run with a module open: lib/model/forward.h.
+ * Files: formats/module_file.h.  Rows of prompts that run with a module open: lib/model/prefill.h.
  */
 #ifndef KV_MODULE_H
 #define KV_MODULE_H
@@ -64,11 +64,8 @@ int kv_lookahead_new(
 void kv_lookahead_free(struct kv_lookahead *m);
 
 /* Start values: P ~ N(0, sigma), A ~ N(0, standard deviation 1/sqrt(in)), B = 0.  Every number is a function of seed
- * and its place alone. */
+ * and its place alone.  sigma: kv_embedding_sigma(), where the model is at hand. */
 void kv_lookahead_init(struct kv_lookahead *m, uint64_t seed, double sigma);
-/* The standard deviation of the model's embedding table: sigma for the above. */
-struct kv_engine;
-int kv_embedding_sigma(struct kv_engine *x, double *sigma, struct kv_err *e);
 
 /* Does the model's matrix have an adapter in a module of this shape? */
 bool kv_lookahead_has(

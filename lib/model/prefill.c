@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * The layer-major prefill: all rows through one layer, its tensors to the caller, on to the next. */
+#include "lib/model/prefill.h"
+
 #include <stdlib.h>
 
 #include "lib/buf.h"
-#include "lib/model/engine.h"
+#include "lib/model/transformer.h"
 
 /* The rows behind go through each layer after the prompt's, as chunks of their own, so that these cannot depend on
  * them.  In the last layer nothing is computed that only a further layer would read. */

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 
 #include "lib/buf.h"
-#include "lib/model/engine.h"
+#include "lib/model/engine_inside.h"
+#include "lib/model/prefill.h"
 #include "lib/tensor.h"
 
 /* Where a prefill's layers go: into a cache. */

@@ -4,6 +4,7 @@
 #ifndef KV_STUDENT_INSIDE_H
 #define KV_STUDENT_INSIDE_H
 
+#include "lib/model/engine_inside.h"
 #include "lib/train/student.h"
 
 /* What a layer's rows were on their way forth; device memory. */

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "lib/model/transformer.h"
 #include "lib/train/student_inside.h"
 
 static const struct kv_config *

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 
 #include "lib/buf.h"
+#include "lib/model/engine_inside.h"
 #include "lib/model/generate.h"
+#include "lib/model/prefill.h"
 
 void
 kv_lesson_fini(struct kv_lesson *x)

@@ -5,7 +5,8 @@
 #ifndef RIG_H
 #define RIG_H
 
-#include "lib/model/forward.h"
+#include "lib/model/cache.h"
+#include "lib/model/prefill.h"
 #include "tests/lib/tiny.h"
 
 struct rig {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * Rows through layers: the transformer block of llama, qwen2 and qwen3, and what comes before and behind it. */
+#include "lib/model/transformer.h"
+
 #include <math.h>
 #include <stdlib.h>
 
 #include "lib/buf.h"
-#include "lib/model/engine.h"
 
 /* Rows per product with the output table: [LOGIT_ROWS][vocab] is the widest thing there is. */
 #define LOGIT_ROWS 16
