@@ -43,8 +43,8 @@ static const struct kv_opt opts[] = {
 	{ "nll", 0, KV_STRING, &o.nll_file, "FILE", "print -ln p of this continuation instead of answering", 0, 0,
 	    NULL },
 	{ "nll-field", 0, KV_STRING, &o.nll_field, "NAME", "the same for this attribute of each sequence", 0, 0, NULL },
-	{ "follow", 0, KV_STRING, &o.follow, "STREAM", "the same for the tokens of another run's answers (its -o)", 0, 0,
-	    NULL },
+	{ "follow", 0, KV_STRING, &o.follow, "STREAM", "the same for the tokens of another run's answers (its -o)", 0,
+	    0, NULL },
 	{ "jsonl", 0, KV_FLAG, &o.jsonl, NULL, "print a JSON object per sequence", 0, 0, NULL },
 	{ 0 },
 };

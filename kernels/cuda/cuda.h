@@ -61,7 +61,8 @@ int cuda_find_device(int ordinal, cudaDeviceProp *prop, char *why, size_t why_by
  * return cuda_check(dev, KV_LAUNCH(...), "pool"). */
 int cuda_check(struct kvk_dev *dev, cudaError_t status, const char *what);
 
-/* `bytes` of device memory could not be had: CUDA_EMEM, or CUDA_ERUN where the card has failed, which any call may tell. */
+/* `bytes` of device memory could not be had: CUDA_EMEM, or CUDA_ERUN where the card has failed, which any call may
+ * tell. */
 int cuda_no_memory(struct kvk_dev *dev, size_t bytes);
 
 /* Device memory of one operation, 256-byte aligned, its contents undefined, valid until the next call of
@@ -89,8 +90,8 @@ void cuda_unview(struct kvk_dev *dev, const void *p);
 /* As cuda_alloc(); *used: whether work in dev->stream may still use it, which other streams must wait for. */
 void *cuda_alloc_known(struct kvk_dev *dev, size_t bytes, bool *used);
 
-/* A piece of pinned memory, CUDA_PIECE bytes, that no copy uses any more.  Whoever queued copies from or into it says so
- * with cuda_piece_queued().  There are several, taken in turn: four at least. */
+/* A piece of pinned memory, CUDA_PIECE bytes, that no copy uses any more.  Whoever queued copies from or into it says
+ * so with cuda_piece_queued().  There are several, taken in turn: four at least. */
 #define CUDA_PIECE ((size_t)4 << 20)
 struct cuda_piece {
 	char *host;
@@ -102,8 +103,8 @@ struct cuda_piece *cuda_piece_next(struct kvk_dev *dev);
 int cuda_piece_queued(struct kvk_dev *dev, struct cuda_piece *piece, cudaStream_t stream);
 void *cuda_piece_device(struct kvk_dev *dev, struct cuda_piece *piece);
 int cuda_piece_wait(struct kvk_dev *dev, struct cuda_piece *piece);
-/* Host bytes through pieces, `most` of them (<= CUDA_PIECE) in each and in the last what is left; several are filled at a
- * time.  send() gets them in order, with the bytes from `at` on, queues the copy and calls cuda_piece_queued(). */
+/* Host bytes through pieces, `most` of them (<= CUDA_PIECE) in each and in the last what is left; several are filled at
+ * a time.  send() gets them in order, with the bytes from `at` on, queues the copy and calls cuda_piece_queued(). */
 typedef int cuda_send_fn(struct kvk_dev *dev, void *ctx, struct cuda_piece *piece, size_t at, size_t bytes);
 int cuda_stage(struct kvk_dev *dev, const void *host, size_t bytes, size_t most, cuda_send_fn *send, void *ctx);
 int cuda_put(struct kvk_dev *dev, void *dst, const void *host, size_t bytes);
@@ -132,8 +133,8 @@ void cuda_copy_end(struct cuda_crew *c, struct cuda_copy *copy);
 int cuda_convert(
     struct kvk_dev *dev, void *y, enum kvk_type y_type, const void *x, enum kvk_type x_type, size_t n);
 
-/* c [m][n] f32 = factor * a [m][k] b [k][n] (+ c, when add).  Element (i, j) of a stands at a[i * a_row + j * a_col], of
- * which one is 1 and the other the distance of two rows; so b.  m, n, k > 0. */
+/* c [m][n] f32 = factor * a [m][k] b [k][n] (+ c, when add).  Element (i, j) of a stands at a[i * a_row + j * a_col],
+ * of which one is 1 and the other the distance of two rows; so b.  m, n, k > 0. */
 struct cuda_gemm_job {
 	const void *a, *b;
 	size_t a_row, a_col, b_row, b_col;

@@ -6,7 +6,8 @@
  *   barrier; nobody waits for another thread or block but at a barrier.
  * - Every kernel is `KV_KERNEL(threads) name(...)`, threads the most that a block of it has, or `KV_KERNEL(threads,
  *   blocks)` where so many blocks are to share a multiprocessor: without, ptxas may spill for the sake of a third or
- *   fourth.  Its pointers into device memory are parameters of their own or members of a struct that is passed by value.
+ *   fourth.  Its pointers into device memory are parameters of their own or members of a struct that is passed by
+ *   value.
  * - Offsets are size_t: one layer of rows x heads x dim can pass 2^31 elements.
  * - Shared memory by KV_SHARED and KV_DYN_SHARED; inline PTX in kernels/cuda/ptx.h only, each with a twin for the shim.
  */

@@ -94,8 +94,8 @@ ptx_copy_commit(void)
 	asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* 2^x, and 1 / x, by one instruction: within 2 units in the last place, results below 2^-126 are 0.  (exp2f() and division
- * call a function for what is rare, around which registers spill.) */
+/* 2^x, and 1 / x, by one instruction: within 2 units in the last place, results below 2^-126 are 0.  (exp2f() and
+ * division call a function for what is rare, around which registers spill.) */
 static __device__ inline float
 ptx_exp2(float x)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The query heads of a group become one row: a thread per place, heads in order and in double precision as on the CPU. */
+ * The query heads of a group become one row: a thread per place, heads in order and in double precision as on the
+ * CPU. */
 #include "kernels/cuda/cuda.h"
 
 #define THREADS 256

@@ -228,9 +228,9 @@ score_fill(const struct score_work &w, const struct score_side &s, size_t head, 
 			int e;
 
 			if (D > (size_t)w.width && i < s.n + s.n_behind) { /* the other chunks count as well */
-				const char *row = i < s.n
-						      ? (const char *)s.x + (head * s.n + i) * D * size
-						      : (const char *)s.behind + (head * s.n_behind + i - s.n) * D * size;
+				const char *row =
+				    i < s.n ? (const char *)s.x + (head * s.n + i) * D * size
+					    : (const char *)s.behind + (head * s.n_behind + i - s.n) * D * size;
 
 				for (size_t j = (size_t)lane; j < D; j += 32)
 					top = fmaxf(top, fabsf(score_element<PARTS>(s, row, j)));

@@ -226,8 +226,8 @@ side(const void *x, const void *behind, enum kvk_type type, size_t n, size_t n_b
 	return s;
 }
 
-/* Dimensions in shared memory at a time: all, if they are no more than SCORE_CHUNK and the card has room for them.  Those
- * of capability 8.6 and 8.9, with 99 KiB, have not for 128 of f32 on both sides. */
+/* Dimensions in shared memory at a time: all, if they are no more than SCORE_CHUNK and the card has room for them.
+ * Those of capability 8.6 and 8.9, with 99 KiB, have not for 128 of f32 on both sides. */
 static int
 chunk(const struct kvk_dev *dev, struct score_work w)
 {

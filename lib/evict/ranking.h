@@ -8,7 +8,7 @@
 
 /* Host memory.  Order among candidates: protected first, then rank, then tie, each falling, then position. */
 struct kv_ranking {
-	const struct kv_score_attrs *pool;   /* how rank is still to be pooled, on the device; NULL: it is as it ranks */
+	const struct kv_score_attrs *pool;   /* how rank is to be pooled yet, on the device; NULL: it is as it ranks */
 	size_t H, n, T, n_sink, n_recent;    /* H is 1 where all heads share a set */
 	const float *rank;                   /* [H][n] */
 	const float *tie;                    /* [H][n]; NULL: the position decides */

@@ -23,8 +23,8 @@ void kv_cache_free(struct kv_cache *c);
  * bring along, if it falls back. */
 int kv_cache_set(struct kv_cache *c, size_t layer, size_t H, enum kvk_type type, const void *k, const void *v,
     const size_t *offset, struct kv_err *e);
-/* Weights and memory for kv_extend() of n tokens with n logits, so that it hardly fails for want of them when something has
- * been said already.  Fails: KV_EMEM, KV_EDEV. */
+/* Weights and memory for kv_extend() of n tokens with n logits, so that it hardly fails for want of them when something
+ * has been said already.  Fails: KV_EMEM, KV_EDEV. */
 int kv_cache_ready(struct kv_cache *c, size_t n, struct kv_err *e);
 /* True position of the next token; not derivable from entry counts. */
 void kv_cache_seek(struct kv_cache *c, size_t next_position);

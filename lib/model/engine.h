@@ -7,10 +7,10 @@
  *
  * Same input, same bytes, for any number of threads and whatever the engine ran before.
  * Activations or logits that are NaN or infinite are never handed on: KV_EFAIL, with a sentence that begins "layer N,
- * position P" ("embedding, position P", "output layer, position P").  Prefill looks after
- * every layer at the prompt's last row and the last of all, which costs nothing, and before the first at all embedded rows where
- * a fault might not reach these (precision i16); kv_extend looks at its logits, and
- * runs the rows a second time to find the layer when one is not finite.
+ * position P" ("embedding, position P", "output layer, position P").  Prefill looks after every layer at the prompt's
+ * last row and the last of all, which costs nothing, and before the first at all embedded rows where a fault might not
+ * reach these (precision i16); kv_extend looks at its logits, and runs the rows a second time to find the layer when
+ * one is not finite.
  */
 #ifndef KV_ENGINE_H
 #define KV_ENGINE_H
@@ -21,9 +21,9 @@
 /* A model on a device, with working memory that grows to the longest prompt seen.  One call at a time; callbacks must
  * not run the engine they are called from.
  *
- * A card that auto chose and that fails, for want of memory mostly, gives way to the CPU (kv_device_fall_back()): a call
- * of which nobody has seen anything yet is done again there, and caches and adapters move along.  A prefill that has
- * shown a layer, and rows whose tap has been called, fail. */
+ * A card that auto chose and that fails, for want of memory mostly, gives way to the CPU (kv_device_fall_back()): a
+ * call of which nobody has seen anything yet is done again there, and caches and adapters move along.  A prefill that
+ * has shown a layer, and rows whose tap has been called, fail. */
 struct kv_engine;
 
 /* Opens the device if it is only planned.  Keeps model and device borrowed.  Fails: KV_EMEM, KV_EDEV (an operation the

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Inside of the engine, for what runs rows on it (adapters.c, transformer.c, prefill.c, cache.c) and for its training: a
- * model's weights on a device, and working memory.
+ * Inside of the engine, for what runs rows on it (adapters.c, transformer.c, prefill.c, cache.c) and for its training:
+ * a model's weights on a device, and working memory.
  */
 #ifndef KV_ENGINE_INSIDE_H
 #define KV_ENGINE_INSIDE_H
@@ -33,7 +33,7 @@ enum kv_work {
 struct kv_engine {
 	const struct kv_model *m; /* borrowed */
 	struct kv_device *d;      /* borrowed, open */
-	struct kv_cache *caches;      /* those that it has, and their adapters: they come along when the device changes */
+	struct kv_cache *caches;  /* those that it has, and their adapters: they come along when the device changes */
 	struct kv_adapters *adapters;
 	bool shows; /* a prefill is showing a layer: it needs the device as it is */
 	struct kvk_rope rope;     /* inv_freq owned */
@@ -42,7 +42,7 @@ struct kv_engine {
 	struct kvk_weight *embed; /* [vocab][d] */
 	struct kvk_weight *out;   /* [vocab][d]; embed itself when tied */
 	struct kv_layer_weights *resident; /* [L] for few rows; NULL until the first decoding */
-	struct kv_layer_weights *kept; /* [L] for many rows, the first n_kept of them open; NULL: prefill opens and closes */
+	struct kv_layer_weights *kept; /* [L] for many rows, n_kept of them open; NULL: prefill opens and closes */
 	size_t n_kept;
 	struct {
 		float *p;

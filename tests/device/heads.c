@@ -43,8 +43,8 @@ forward_case(struct pair *p, const struct head_sizes *z)
 	for (size_t h = 0; h < z->H; h++)
 		at[h] = 1 + h * (z->n + 1);
 	pair_ok(p,
-	    p->op->heads(p->dev, dx, z->n, z->H, z->D, z->norm ? dnorm : NULL, NAIVE_EPS, z->dim ? &rope : NULL, z->pos, dy,
-	        z->type, at));
+	    p->op->heads(p->dev, dx, z->n, z->H, z->D, z->norm ? dnorm : NULL, NAIVE_EPS, z->dim ? &rope : NULL,
+		z->pos, dy, z->type, at));
 	raw = pair_get(p, dy, rows * z->D * bytes);
 	y = test_alloc(rows * z->D, sizeof *y);
 	assert_int_equal(kvk_cpu.get_as(p->cpu, y, KVK_F32, raw, z->type, rows * z->D), 0);

@@ -162,8 +162,8 @@ few_rows(void **state)
 static void
 lengths(void **state)
 {
-	static const size_t tokens[] = { 0, 1, 26, 27, 28, 29, 30, 31, 32, 33, 63, 64, 65, 95, 96, 97, 127, 128, 129, 255, 256,
-		257 };
+	static const size_t tokens[] = { 0, 1, 26, 27, 28, 29, 30, 31, 32, 33, 63, 64, 65, 95, 96, 97, 127, 128, 129,
+		255, 256, 257 };
 	static const size_t D[] = { 64, 80, 96, 128, 256 }, G[] = { 1, 3, 4, 7, 8 }, window[] = { 1, 8, 5, 32 };
 	static const enum kvk_type types[] = { F32, F16, BF16 };
 	struct pair p;
@@ -172,8 +172,8 @@ lengths(void **state)
 	pair_open(&p, KVK_PRECISION_F32);
 	for (size_t i = 0; i < 2 * sizeof tokens / sizeof *tokens; i++) {
 		const size_t T = tokens[i / 2], a = i / 2 + 3 * i, W = T < window[i % 4] ? T : window[i % 4];
-		const struct score_sizes z = { T, 0, W, T - W, 1, i % 3 > 0 ? T : T - W, G[a / 5 % 5], i % 2 + 1, D[a % 5],
-			types[i % 3], types[i / 2 % 3], 1, 0 };
+		const struct score_sizes z = { T, 0, W, T - W, 1, i % 3 > 0 ? T : T - W, G[a / 5 % 5], i % 2 + 1,
+			D[a % 5], types[i % 3], types[i / 2 % 3], 1, 0 };
 
 		check_one(&p, &z, (enum kvk_reduce)(i % 5));
 	}

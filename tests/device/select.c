@@ -105,8 +105,8 @@ one_size(struct pair *p, size_t T, size_t n, size_t sink, size_t recent, enum ki
 static void
 sizes(void **state)
 {
-	static const size_t tokens[] = { 1, 2, 26, 27, 28, 29, 30, 31, 32, 33, 63, 64, 65, 95, 96, 97, 127, 128, 129, 255, 256,
-		257, 1500, 4097, 8192, 8193 };
+	static const size_t tokens[] = { 1, 2, 26, 27, 28, 29, 30, 31, 32, 33, 63, 64, 65, 95, 96, 97, 127, 128, 129,
+		255, 256, 257, 1500, 4097, 8192, 8193 };
 	struct pair p;
 
 	(void)state;

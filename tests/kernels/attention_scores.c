@@ -88,14 +88,14 @@ cases(void **state)
 		{ 31, 0, 31, 0, 1, 31, 3, 2, 64, KVK_F32, KVK_F16, 2, 0 },    /* all rows */
 		{ 130, 0, 130, 0, 1, 130, 1, 2, 64, KVK_F32, KVK_F32, 2, 0 }, /* all rows, several tiles */
 		{ 130, 0, 32, 98, 1, 98, 3, 2, 64, KVK_F16, KVK_F16, 2, 0 },  /* a window */
-		{ 64, 33, 33, 64, 1, 64, 4, 1, 80, KVK_F32, KVK_BF16, 2, 0 }, /* rows behind the prompt see each other */
+		{ 64, 33, 33, 64, 1, 64, 4, 1, 80, KVK_F32, KVK_BF16, 2, 0 }, /* rows behind it see each other */
 		{ 65, 70, 5, 64, 17, 65, 1, 3, 13, KVK_BF16, KVK_F32, 2, 0 },
 		{ 65, 0, 1, 64, 1, 65, 3, 1, 8, KVK_F32, KVK_F32, 3, 0 },
 		{ 33, 0, 4, 40, 1, 20, 1, 1, 64, KVK_F32, KVK_F32, 1, 0 },      /* rows beyond all keys */
 		{ 33, 0, 0, 0, 1, 33, 2, 1, 64, KVK_F32, KVK_F32, 1, 0 },       /* no rows: zeros */
 		{ 33, 0, 3, 30, 1, 0, 2, 1, 64, KVK_F32, KVK_F32, 1, 0 },       /* no columns */
 		{ 200, 0, 32, 168, 1, 168, 2, 1, 64, KVK_F32, KVK_F32, 14, 0 }, /* logits of several hundred */
-		{ 200, 0, 32, 168, 1, 168, 2, 1, 64, KVK_F32, KVK_F16, 5, 0 },  /* at the limit of single precision: rows differ */
+		{ 200, 0, 32, 168, 1, 168, 2, 1, 64, KVK_F32, KVK_F16, 5, 0 },  /* limit of single precision */
 	};
 
 	(void)state;

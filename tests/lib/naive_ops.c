@@ -104,7 +104,8 @@ form_job_init(struct form_job *x, size_t Hq, size_t Hkv, size_t T, size_t D, enu
 	for (size_t h = 0; h < Hq; h++)
 		for (size_t i = 0; i < D; i++)
 			for (size_t j = 0; j < D; j++)
-				x->a[(h * D + i) * D + j] = (double)some[(h * D + (i < j ? i : j)) * D + (i < j ? j : i)];
+				x->a[(h * D + i) * D + j] =
+				    (double)some[(h * D + (i < j ? i : j)) * D + (i < j ? j : i)];
 	x->job = (struct kvk_forms){ x->k, type, Hq, Hkv, T, D, x->b, x->a };
 	free(line);
 	free(some);

@@ -17,8 +17,8 @@ struct head_sizes {
 
 /* inv_freq [dim/2] of theta 10,000; free() it. */
 float *naive_frequencies(size_t dim);
-/* y, as floats, is what heads() makes of x with head h at rows 1 + h * (n + 1) of zeros: within the roundings of its type,
- * and the rows between heads are zeros still. */
+/* y, as floats, is what heads() makes of x with head h at rows 1 + h * (n + 1) of zeros: within the roundings of its
+ * type, and the rows between heads are zeros still. */
 void naive_heads_near(
     const struct head_sizes *z, const float *x, const float *norm, const float *inv_freq, const float *y);
 

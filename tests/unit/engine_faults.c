@@ -278,8 +278,8 @@ every_allocation_fails_once(void **state)
 	assert_true(each_fails(false) > 10);
 }
 
-/* From the n-th call on the device gives no memory (stays), or the n-th call fails; auto chose it.  Returns how often the
- * CPU took over, which is always. */
+/* From the n-th call on the device gives no memory (stays), or the n-th call fails; auto chose it.  Returns how often
+ * the CPU took over, which is always. */
 static size_t
 each_gives_way(bool stays)
 {
