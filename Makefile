@@ -83,6 +83,7 @@ check: check-includes check-unit check-shim check-cuda check-cli
 check-includes:
 	@tests/check-includes
 	@tests/check-methods
+	@tests/check-columns
 check-unit: $(TESTS)
 	@tests/run-unit $(TESTS)
 check-cli: $(PROGS) $(TOOLS) $(BENCHES) $(SHIMLIB)

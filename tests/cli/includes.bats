@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# tests/check-includes finds what it is there to find, and our own tree has none of it.
+# tests/check-includes and its like find what they are there to find, and our own tree has none of it.
 
 setup() {
 	check="$BATS_TEST_DIRNAME/../check-includes"
@@ -68,4 +68,21 @@ stray() {
 	[ "$status" -ne 0 ]
 	[[ $output == *"lib/a.h:2: METHODS.md has no section 1.1"* && $output == *"has no section 2"* ]]
 	[[ $output != *"1.4"* ]]
+}
+
+@test "a line of more than 120 columns is named" {
+	columns=$BATS_TEST_DIRNAME/../check-columns
+	run "$columns"
+	[ "$status" -eq 0 ]
+	[ -z "$output" ]
+	mkdir "$T/bench"
+	printf '/* %112s */\n\t/* %104s */\n/* %111s\303\244 */\n' x x x >"$T/lib/a.c" # just 120, whatever the bytes
+	printf 'f("%130s", "\\"%s");\n' x x >"$T/tests/a.c" # what is quoted does not count there
+	run "$columns" "$T"
+	[ "$status" -eq 0 ]
+	printf '\n/* %115s */\n' x >"$T/lib/a.h"
+	printf 'f(  \t%114s);\n' x >"$T/tests/a.c"
+	run "$columns" "$T"
+	[ "$status" -ne 0 ]
+	[[ $output == *"lib/a.h:2: 121 columns"* && $output == *"tests/a.c:1: 124 columns"* ]]
 }
