@@ -116,9 +116,25 @@ types(copies_fn *run, void *ctx, enum kvk_type from, enum kvk_type to)
 	one(run, ctx, (struct kvk_copy){ .x_type = from, .y_type = to, .H = 2, .n = 700, .D = 64 }, 300, 5, false, 0);
 }
 
+/* Rows of a list around what a warp or a block takes, of keys as they are and as they are written. */
+static void
+lengths(copies_fn *run, void *ctx)
+{
+	static const size_t n[] = { 26, 27, 28, 29, 30, 31, 32, 63, 64, 65, 95, 96, 127, 128, 129, 255, 256, 257 };
+	static const size_t D[] = { 64, 80, 96, 128, 256 };
+
+	for (size_t i = 0; i < sizeof n / sizeof *n; i++) {
+		const struct kvk_copy job = { .x_type = KVK_F16, .y_type = i % 2 ? KVK_F16 : KVK_F32, .H = 2, .n = n[i],
+			.D = D[i % 5] };
+
+		one(run, ctx, job, 1, 0, true, 0);
+	}
+}
+
 void
 copies_all(copies_fn *run, void *ctx)
 {
+	lengths(run, ctx);
 	for (enum kvk_type from = KVK_F32; from <= KVK_BF16; from++)
 		for (enum kvk_type to = KVK_F32; to <= KVK_BF16; to++)
 			types(run, ctx, from, to);
