@@ -62,8 +62,7 @@ struct kv_selection {
 	enum kv_tie tie;
 	const size_t *offset; /* [H + 1]: head h keeps offset[h+1] - offset[h] entries, 0 .. T */
 	struct kv_rules rules;
-	size_t
-	    *kept; /* [H + 1] out: the offsets with these rules, nowhere more than before; NULL: there are no rules */
+	size_t *kept; /* [H + 1] out: the offsets with these rules, nowhere more than before; NULL: no rules */
 };
 /* index [offset[H]] out, of which kept[H] are used.  Fails: KV_EARG (share and a score below 0 or infinite), KV_EDEV,
  * KV_EMEM. */

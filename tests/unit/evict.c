@@ -246,7 +246,7 @@ data(const struct cache *c, const char *name)
 static void
 evict(struct cache *c)
 {
-	const struct kv_evicting how = { KV_TIE_RAW };
+	const struct kv_evicting how = { .tie = KV_TIE_RAW };
 	struct kv_err e = { 0 };
 	size_t n_nan;
 
@@ -330,7 +330,7 @@ protect(void **state)
 static void
 keeps_all(void **state)
 {
-	const struct kv_evicting how = { KV_TIE_RAW };
+	const struct kv_evicting how = { .tie = KV_TIE_RAW };
 	struct kv_device unopened;
 	struct kv_err e = { 0 };
 	struct cache c;
@@ -359,7 +359,7 @@ keeps_all(void **state)
 static void
 not_a_number(void **state)
 {
-	const struct kv_evicting how = { KV_TIE_RAW };
+	const struct kv_evicting how = { .tie = KV_TIE_RAW };
 	struct kv_err e = { 0 };
 	struct cache c;
 	size_t n_nan;
@@ -378,7 +378,7 @@ not_a_number(void **state)
 static void
 refused(const struct cache *c, int code, const char *text)
 {
-	const struct kv_evicting how = { KV_TIE_RAW };
+	const struct kv_evicting how = { .tie = KV_TIE_RAW };
 	struct kv_err e = { 0 };
 	size_t n_nan;
 
