@@ -170,7 +170,7 @@ kv_engine_take_layer(struct kv_engine *x, size_t layer, struct kv_layer_weights 
 {
 	int rc = KV_OK;
 
-	if (layer == 0 && x->kept == NULL && worth_keeping(x) &&
+	if (layer == 0 && x->kept == NULL && !x->keeps_none && worth_keeping(x) &&
 	    (x->kept = kv_alloc(x->m->cfg.L, sizeof *x->kept, e)) == NULL)
 		return KV_EMEM;
 	if (x->kept == NULL)
@@ -196,6 +196,17 @@ close_kept(struct kv_engine *x)
 		kv_engine_close_layer(x, &x->kept[--x->n_kept]);
 	free(x->kept);
 	x->kept = NULL;
+}
+
+bool
+kv_engine_make_room(struct kv_engine *x, struct kv_err *e)
+{
+	if (x->kept == NULL || e == NULL || e->device != x->d)
+		return false;
+	close_kept(x);
+	x->keeps_none = true;
+	*e = (struct kv_err){ 0 };
+	return true;
 }
 
 static void

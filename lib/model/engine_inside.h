@@ -44,12 +44,17 @@ struct kv_engine {
 	struct kv_layer_weights *resident; /* [L] for few rows; NULL until the first decoding */
 	struct kv_layer_weights *kept; /* [L] for many rows, n_kept of them open; NULL: prefill opens and closes */
 	size_t n_kept;
+	bool keeps_none; /* their memory was wanted for something else */
 	struct {
 		float *p;
 		size_t floats;
 	} work[KV_N_WORK];
 	size_t *k_at, *q_at; /* host [Hq] row numbers for one kernel call */
 };
+
+/* A prefill that did not fit beside the weights that were kept: they go, from now on weights come layer by layer, and
+ * the fault is forgotten.  false: none were, or it is no fault of the device's. */
+bool kv_engine_make_room(struct kv_engine *x, struct kv_err *e);
 
 /* At least a * b floats of working memory, contents undefined; NULL with the fault recorded. */
 float *kv_engine_work(struct kv_engine *x, enum kv_work which, size_t a, size_t b, struct kv_err *e);

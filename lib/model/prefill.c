@@ -242,6 +242,10 @@ kv_prefill(
 	if ((rc = check_input(&x->m->cfg, in, e)) < 0)
 		return rc;
 	rc = run(&p, logits, e);
+	if (rc < 0 && !p.shown && kv_engine_make_room(x, e)) {
+		p = start;
+		rc = run(&p, logits, e);
+	}
 	if (rc < 0 && !p.shown && (rc = kv_engine_fall_back(x, rc, e)) == KV_OK) {
 		p = start;
 		rc = run(&p, logits, e);

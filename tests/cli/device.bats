@@ -149,6 +149,16 @@ tokens=17,4,99,23,250,8,61,61,300,12,77,5,140,31,2,88,19,204,46,7,160,33,91,128,
 	gives_way '300 tokens: .*wanted, .*free' kv-prefill --tokens "$(seq -s, 1 300)" -o x.kv
 }
 
+@test "weights of all layers were kept on the card: they make room for a longer prompt" {
+	shim
+	export KV_PRECISION=f32 KV_MODEL; KV_MODEL=$(tiny_model --layers 4 --feed-forward 4096 --context 1024)
+	prompts=(--tokens "$tokens" --tokens "$(seq -s, 1 300),$(seq -s, 1 200)")
+	kv-prefill --device cuda --queries last "${prompts[@]}" -o want.kv
+	export KV_SHIM_MEMORY=27M # 13 MB for the weights, 18 for the longer prompt
+	kv-prefill --device cuda --queries last "${prompts[@]}" -o got.kv
+	cmp want.kv got.kv
+}
+
 @test "a card without the memory: a response of its own, and a module" {
 	make_module --trained -n 8 --rank 4 "$KV_MODEL" m.safetensors
 	gives_way . kv-prefill --tokens "$tokens" --response generate:5 -o x.kv
