@@ -4,7 +4,8 @@
  *
  * Pageable host memory is read and written when the stream comes to it, too: the real library stages it first, mostly.
  *
- * KV_SHIM_TRAFFIC: a file that gets a line when the program ends: its name, bytes to the device, bytes to the host.
+ * KV_SHIM_TRAFFIC: a file that gets a line when the program ends: its name, bytes to the device, bytes to the host, and
+ * how often it waited for a stream that was not done.
  */
 #include <cuda_runtime.h>
 
@@ -81,8 +82,8 @@ tell_traffic(void)
 
 	if (f == NULL)
 		return;
-	fprintf(f, "%s %zu %zu\n", program_invocation_short_name, traffic[cudaMemcpyHostToDevice],
-	    traffic[cudaMemcpyDeviceToHost]);
+	fprintf(f, "%s %zu %zu %zu\n", program_invocation_short_name, traffic[cudaMemcpyHostToDevice],
+	    traffic[cudaMemcpyDeviceToHost], stream_waits());
 	fclose(f);
 }
 

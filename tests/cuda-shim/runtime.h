@@ -53,5 +53,7 @@ cudaError_t stream_add(cudaStream_t stream, std::function<void()> work);
 /* The same for a function that returns when the work is done. */
 cudaError_t stream_do(cudaStream_t stream, std::function<void()> work);
 void stream_finish_all(void);
+/* How often the host has waited for work that was not done yet: with lazy streams whatever it had not waited for. */
+size_t stream_waits(void);
 
 #endif

@@ -88,9 +88,22 @@ finish_stream(CUstream_st *s)
 	finish(s, s->n_queued);
 }
 
+static size_t n_waits;
+
+size_t
+stream_waits(void)
+{
+	return n_waits;
+}
+
 void
 stream_finish_all(void)
 {
+	bool busy = !legacy.queue.empty();
+
+	for (const CUstream_st *s : streams)
+		busy = busy || !s->queue.empty();
+	n_waits += busy;
 	finish_stream(&legacy);
 	for (CUstream_st *s : streams)
 		finish_stream(s);
@@ -138,8 +151,10 @@ stream_do(cudaStream_t stream, std::function<void()> work)
 	struct lock l;
 	const cudaError_t status = stream_add(stream, std::move(work));
 
-	if (status == cudaSuccess)
+	if (status == cudaSuccess) {
+		n_waits += !find(stream, "a call")->queue.empty();
 		finish_stream(find(stream, "a call"));
+	}
 	return status;
 }
 
@@ -207,6 +222,7 @@ cudaStreamSynchronize(cudaStream_t stream)
 
 	CUstream_st *s = find(stream, "cudaStreamSynchronize");
 
+	n_waits += !s->queue.empty();
 	finish_before(s);
 	finish_stream(s);
 	memory_check_ends();
@@ -315,6 +331,7 @@ cudaEventSynchronize(cudaEvent_t event)
 
 	if (device_ready() != cudaSuccess)
 		return failed(device_ready());
+	n_waits += event->last != NULL && event->last->stream != NULL;
 	finish_record(event->last);
 	memory_check_ends();
 	return cudaSuccess;
