@@ -366,6 +366,8 @@ kv_device_close(struct kv_device *d)
 {
 	if (d == NULL || d->op == NULL)
 		return;
+	if (d->arrivals != NULL)
+		d->op->host_free(d->dev, d->arrivals);
 	d->op->close(d->dev);
 	if (d->library != NULL)
 		dlclose(d->library);
@@ -548,4 +550,32 @@ int
 kv_device_get(const struct kv_device *d, void *host, const void *src, size_t bytes, const char *what, struct kv_err *e)
 {
 	return kv_device_check(d, d->op->get(d->dev, host, src, bytes), what, e);
+}
+
+void *
+kv_device_arrivals(struct kv_device *d, size_t bytes)
+{
+	if (d->op == NULL || d->op->fetch == NULL)
+		return NULL;
+	if (d->arrivals != NULL && d->arrivals_bytes >= bytes)
+		return d->arrivals;
+	if (d->arrivals != NULL)
+		d->op->host_free(d->dev, d->arrivals);
+	bytes += bytes / 4; /* the next layer's may be somewhat larger */
+	d->arrivals = d->op->host_alloc(d->dev, bytes);
+	d->arrivals_bytes = d->arrivals != NULL ? bytes : 0;
+	return d->arrivals;
+}
+
+int
+kv_device_fetch(
+    const struct kv_device *d, void *host, const void *src, size_t bytes, const char *what, struct kv_err *e)
+{
+	return kv_device_check(d, d->op->fetch(d->dev, host, src, bytes), what, e);
+}
+
+int
+kv_device_arrive(const struct kv_device *d, const char *what, struct kv_err *e)
+{
+	return kv_device_check(d, d->op->arrive(d->dev), what, e);
 }

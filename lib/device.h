@@ -25,6 +25,8 @@ struct kv_device {
 	 * driver or no library.  NULL: nobody.  Set it after kv_device_plan(). */
 	void (*unfit)(const char *why);
 	bool lent; /* other processes have opened memory of it: it must stay open */
+	void *arrivals; /* kv_device_arrivals(); NULL: none yet */
+	size_t arrivals_bytes;
 };
 
 /* Names are "auto", "cpu", "cuda" and "cuda:N", N from 0 to KV_DEVICE_LAST. */
@@ -100,6 +102,14 @@ void kv_device_unview(const struct kv_device *d, const void *p);
 /* A tensor's payload: where it is, if that is on this device already. */
 const void *kv_device_view_tensor(const struct kv_device *d, const struct kv_tensor *t, struct kv_err *e);
 void kv_device_unview_tensor(const struct kv_device *d, const struct kv_tensor *t, const void *p);
+
+/* Memory on the host for `bytes` that kv_device_fetch() brings there; it stays as it is until the next call, or until
+ * the device closes.  NULL: there is none, or what is on the device is the host's anyway. */
+void *kv_device_arrivals(struct kv_device *d, size_t bytes);
+/* As kv_device_get() to such memory, but kv_device_arrive() waits, once for all that was fetched. */
+int kv_device_fetch(
+    const struct kv_device *d, void *host, const void *src, size_t bytes, const char *what, struct kv_err *e);
+int kv_device_arrive(const struct kv_device *d, const char *what, struct kv_err *e);
 
 /* Waits, and copies to the host; what: for the message. */
 int kv_device_get(

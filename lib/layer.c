@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ALIGN ((size_t)64) /* bytes; of what lies on a device one behind the other */
+
 /* The tensors whose shape and origin are known.  Shape: one letter per axis, * for any size. */
 static const struct {
 	const char *name, *what, *axes, *shape, *brings;
@@ -143,35 +145,105 @@ kv_rows_copy(const struct kv_device *d, const struct kv_tensor *x, size_t from, 
 	return kv_device_check(d, status, x->name, e);
 }
 
-/* From the device, by way of memory there. */
-static int
-pick_there(
-    const struct kv_device *d, const struct kv_tensor *x, const size_t *rows, size_t n, void *y, struct kv_err *e)
+static size_t
+row_bytes(const struct kv_tensor *x)
 {
-	const size_t D = x->shape[2], bytes = D * kvk_types[x->type].bytes;
-	void *picked = kv_device_alloc(d, n, bytes, e);
-	const struct kvk_copy job = {
-		.x = x->device, .x_type = x->type, .rows = rows, .y = picked, .y_type = x->type, .H = 1, .n = n, .D = D
-	};
-	int rc;
+	return x->shape[2] * kvk_types[x->type].bytes;
+}
 
-	if (picked == NULL)
-		return KV_EMEM;
-	if ((rc = kv_device_check(d, d->op->copy_rows(d->dev, &job), x->name, e)) == KV_OK)
-		rc = kv_device_get(d, y, picked, n * bytes, x->name, e);
-	kv_device_free(d, picked);
+static void
+pick_here(const struct kv_pick *p, const size_t *rows, size_t n)
+{
+	const size_t bytes = row_bytes(p->from);
+
+	for (size_t i = 0; i < n; i++)
+		memcpy((char *)p->to + i * bytes, (const char *)p->from->data + rows[i] * bytes, bytes);
+}
+
+/* What n rows of a tensor take of the device; 0: it does not lie there. */
+static size_t
+bytes_there(const struct kv_tensor *x, size_t n)
+{
+	return x->device != NULL ? (n * row_bytes(x) + ALIGN - 1) / ALIGN * ALIGN : 0;
+}
+
+/* Rows of what lies there one behind the other, in memory there. */
+static int
+gather(const struct kv_device *d, const struct kv_pick *picks, size_t n_picks, const size_t *rows, size_t n,
+    char *there, struct kv_err *e)
+{
+	int rc = KV_OK;
+
+	for (size_t i = 0; i < n_picks && rc == KV_OK; i++) {
+		const struct kv_tensor *x = picks[i].from;
+		const struct kvk_copy job = { .x = x->device,
+			.x_type = x->type,
+			.rows = rows,
+			.y = there,
+			.y_type = x->type,
+			.H = 1,
+			.n = n,
+			.D = x->shape[2] };
+
+		if (x->device != NULL)
+			rc = kv_device_check(d, d->op->copy_rows(d->dev, &job), x->name, e);
+		there += bytes_there(x, n);
+	}
+	return rc;
+}
+
+static bool
+is_arrival(const struct kv_device *d, const void *p)
+{
+	const uintptr_t at = (uintptr_t)p, from = (uintptr_t)d->arrivals;
+
+	return d->arrivals != NULL && at >= from && at - from < d->arrivals_bytes;
+}
+
+/* All are on their way before the first is waited for. */
+static int
+bring(const struct kv_device *d, const struct kv_pick *picks, size_t n_picks, size_t n, const char *there,
+    struct kv_err *e)
+{
+	bool fetches = false;
+	int rc = KV_OK;
+
+	for (size_t i = 0; i < n_picks && rc == KV_OK; i++) {
+		const struct kv_tensor *x = picks[i].from;
+		const bool fetch = is_arrival(d, picks[i].to);
+
+		if (x->device != NULL)
+			rc = (fetch ? kv_device_fetch : kv_device_get)(
+			    d, picks[i].to, there, n * row_bytes(x), x->name, e);
+		fetches = fetches || fetch;
+		there += bytes_there(x, n);
+	}
+	if (fetches && rc == KV_OK)
+		return kv_device_arrive(d, "copy to the host", e);
+	if (fetches) /* nothing is on its way any more when memory is given back */
+		d->op->arrive(d->dev);
 	return rc;
 }
 
 int
-kv_rows_pick(
-    const struct kv_device *d, const struct kv_tensor *x, const size_t *rows, size_t n, void *y, struct kv_err *e)
+kv_rows_pick(const struct kv_device *d, const struct kv_pick *picks, size_t n_picks, const size_t *rows, size_t n,
+    struct kv_err *e)
 {
-	const size_t bytes = x->shape[2] * kvk_types[x->type].bytes;
+	size_t bytes = 0;
+	void *there;
+	int rc;
 
-	if (x->device != NULL && n > 0)
-		return pick_there(d, x, rows, n, y, e);
-	for (size_t i = 0; i < n; i++)
-		memcpy((char *)y + i * bytes, (const char *)x->data + rows[i] * bytes, bytes);
-	return KV_OK;
+	for (size_t i = 0; i < n_picks; i++) {
+		bytes += bytes_there(picks[i].from, n);
+		if (picks[i].from->device == NULL)
+			pick_here(&picks[i], rows, n);
+	}
+	if (bytes == 0)
+		return KV_OK;
+	if ((there = kv_device_alloc(d, bytes, 1, e)) == NULL)
+		return KV_EMEM;
+	if ((rc = gather(d, picks, n_picks, rows, n, there, e)) == KV_OK)
+		rc = bring(d, picks, n_picks, n, there, e);
+	kv_device_free(d, there);
+	return rc;
 }

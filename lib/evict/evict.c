@@ -9,6 +9,8 @@
 #include "lib/buf.h"
 #include "lib/budget/budget.h"
 
+#define ALIGN ((size_t)64) /* bytes; of tensors that share a piece of memory */
+
 /* What has been read of a layer's inputs, and what replaces them. */
 struct plan {
 	const struct kv_layer *l;
@@ -21,6 +23,7 @@ struct plan {
 	bool skip;      /* the budgets do not count here */
 	bool all;       /* every head keeps its whole prompt */
 	struct kv_tensor index, bounds, k, v;
+	void *k_rows, *v_rows; /* the data of k and v, to be written */
 };
 
 static void
@@ -151,7 +154,7 @@ static size_t *
 kept_rows(const struct plan *p, size_t G, struct kv_err *e)
 {
 	const int32_t *index = p->index.data;
-	size_t *rows = kv_alloc(p->kept[p->s.H] + 1, sizeof *rows, e);
+	size_t *rows = kv_alloc_unset(p->kept[p->s.H] + 1, sizeof *rows, e);
 
 	for (size_t h = 0; rows != NULL && h < p->s.H; h++)
 		for (size_t i = p->kept[h]; i < p->kept[h + 1]; i++)
@@ -159,20 +162,52 @@ kept_rows(const struct plan *p, size_t G, struct kv_err *e)
 	return rows;
 }
 
-/* One of k and v, compacted. */
+/* One of k and v as it will be, without its data. */
 static int
-compact(const struct plan *p, const struct kv_tensor *from, struct kv_tensor *to, struct kv_err *e)
+describe(const struct plan *p, const struct kv_tensor *from, struct kv_tensor *to, struct kv_err *e)
 {
-	const size_t n = p->kept[p->s.H], shape[] = { n, from->shape[2] };
-	size_t *rows;
-	int rc = kv_tensor_new(to, from->name, from->layer, from->type, "entry dim", shape, e);
+	const size_t shape[] = { p->kept[p->s.H], from->shape[2] };
+	int rc = kv_tensor_init(to, from->name, from->layer, from->type, "entry dim", shape, e);
 
-	if (rc < 0)
-		return rc;
-	to->attrs = json_deep_copy(from->attrs);
-	if ((rows = kept_rows(p, p->s.H / from->shape[0], e)) == NULL)
+	if (rc == KV_OK)
+		to->attrs = json_deep_copy(from->attrs);
+	return rc;
+}
+
+/* Where both go: to the memory that copies from a device reach first, if they lie on one; else to their own. */
+static int
+take_room(struct plan *p, struct kv_err *e)
+{
+	const size_t k_bytes = (p->k.bytes + ALIGN - 1) / ALIGN * ALIGN;
+	char *room = NULL;
+
+	if (p->from_k->device != NULL || p->from_v->device != NULL)
+		room = kv_device_arrivals(p->l->device, k_bytes + p->v.bytes);
+	if (room != NULL) {
+		p->k_rows = room;
+		p->v_rows = room + k_bytes;
+	} else if ((p->k_rows = p->k.owned = kv_alloc_unset(p->k.bytes, 1, e)) == NULL ||
+		   (p->v_rows = p->v.owned = kv_alloc_unset(p->v.bytes, 1, e)) == NULL)
 		return KV_EMEM;
-	rc = kv_rows_pick(p->l->device, from, rows, n, to->owned, e);
+	p->k.data = p->k_rows;
+	p->v.data = p->v_rows;
+	return KV_OK;
+}
+
+/* k and v, compacted. */
+static int
+compact(struct plan *p, struct kv_err *e)
+{
+	size_t *rows;
+	int rc;
+
+	if ((rc = describe(p, p->from_k, &p->k, e)) < 0 || (rc = describe(p, p->from_v, &p->v, e)) < 0 ||
+	    (rc = take_room(p, e)) < 0)
+		return rc;
+	if ((rows = kept_rows(p, p->s.H / p->from_k->shape[0], e)) == NULL)
+		return KV_EMEM;
+	rc = kv_rows_pick(p->l->device, (const struct kv_pick[]){ { p->from_k, p->k_rows }, { p->from_v, p->v_rows } },
+	    2, rows, p->kept[p->s.H], e);
 	free(rows);
 	return rc;
 }
@@ -221,7 +256,7 @@ renumber(struct plan *p, struct kv_err *e)
 	if (!p->how->renumber)
 		return KV_OK;
 	if ((rc = kv_renumber_check(p->kept, p->s.H, &n, e)) < 0 ||
-	    (rc = kv_renumber(p->l, &p->k, p->index.data, p->kept, p->s.H, e)) < 0)
+	    (rc = kv_renumber(p->l, &p->k, p->k_rows, p->index.data, p->kept, p->s.H, e)) < 0)
 		return rc;
 	if (json_object_set_new(p->index.attrs, "next_position", json_integer((json_int_t)n)) < 0 ||
 	    json_object_set_new(p->index.attrs, "renumbered", json_true()) < 0)
@@ -253,8 +288,7 @@ kv_evict_layer(const struct kv_layer *l, const struct kv_evicting *how, size_t *
 	*n_nan = 0;
 	if ((rc = read_cache(&p, e)) < 0 || (rc = read_budget(&p, e)) < 0 || (rc = read_protect(&p, e)) < 0 ||
 	    (rc = read_score(&p, n_nan, e)) < 0 || (rc = make_index(&p, e)) < 0 ||
-	    (rc = compact(&p, p.from_k, &p.k, e)) < 0 || (rc = compact(&p, p.from_v, &p.v, e)) < 0 ||
-	    (rc = renumber(&p, e)) < 0)
+	    (rc = compact(&p, e)) < 0 || (rc = renumber(&p, e)) < 0)
 		goto done;
 	rc = put_all(&p, e);
 done:

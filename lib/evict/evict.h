@@ -45,7 +45,8 @@ struct kv_evicting {
  * may be missing when every budget covers the prompt and no rule asks for them.  Budgets beyond the prompt mean all of
  * it; 0 is legal.  *n_nan: scores that are not numbers, worth a warning. Fails: KV_ESHAPE (a missing input is named
  * with what brings it; inputs that do not fit; renumbered heads of different lengths), KV_EARG (a share of scores that
- * are no shares), KV_EFORMAT, KV_EDEV, KV_EMEM. Memory: the kept entries, beside the step. */
+ * are no shares), KV_EFORMAT, KV_EDEV, KV_EMEM. Memory: the kept entries, beside the step.  Where k or v lies on a
+ * device, what replaces them stays only until the next layer of that device (kv_device_arrivals()). */
 int kv_evict_layer(const struct kv_layer *l, const struct kv_evicting *how, size_t *n_nan, struct kv_err *e);
 
 /* The selection alone.  Ordering: METHODS 1.4; exact on every device.  All host memory.

@@ -52,13 +52,12 @@ convert(const struct kv_device *d, void *to, enum kvk_type to_type, const void *
 	return rc;
 }
 
-/* Entries from .. from + n - 1, which stand at index and go to at, at + 1, ...; x: room for n of them. */
+/* n entries, which stand at index and go to at, at + 1, ...; x: room for n of them. */
 static int
-move_entries(const struct kv_layer *l, struct kv_tensor *k, size_t from, const int32_t *index, size_t at, size_t n,
+move_entries(const struct kv_layer *l, const struct kv_tensor *k, void *rows, const int32_t *index, size_t at, size_t n,
     float *x, struct kv_err *e)
 {
 	const size_t D = k->shape[1];
-	char *rows = (char *)k->owned + from * D * kvk_types[k->type].bytes;
 	int rc = convert(l->device, x, KVK_F32, rows, k->type, n * D, e);
 
 	if (rc < 0)
@@ -69,9 +68,10 @@ move_entries(const struct kv_layer *l, struct kv_tensor *k, size_t from, const i
 }
 
 int
-kv_renumber(const struct kv_layer *l, struct kv_tensor *k, const int32_t *index, const size_t *offset, size_t H,
-    struct kv_err *e)
+kv_renumber(const struct kv_layer *l, const struct kv_tensor *k, void *rows, const int32_t *index,
+    const size_t *offset, size_t H, struct kv_err *e)
 {
+	const size_t row = k->shape[1] * kvk_types[k->type].bytes;
 	float *x;
 	int rc;
 
@@ -83,13 +83,14 @@ kv_renumber(const struct kv_layer *l, struct kv_tensor *k, const int32_t *index,
 	if ((x = kv_alloc(l->T * k->shape[1], sizeof *x, e)) == NULL)
 		return KV_EMEM;
 	for (size_t h = 0; h < H && rc == KV_OK; h++) {
-		size_t n = offset[h + 1] - offset[h], stay = 0;
+		size_t n = offset[h + 1] - offset[h], stay = 0, from;
 
 		/* ascending positions: once one is beyond its number, all that follow are */
 		while (stay < n && (size_t)index[offset[h] + stay] == stay)
 			stay++;
+		from = offset[h] + stay;
 		if (stay < n)
-			rc = move_entries(l, k, offset[h] + stay, index + offset[h] + stay, stay, n - stay, x, e);
+			rc = move_entries(l, k, (char *)rows + from * row, index + from, stay, n - stay, x, e);
 	}
 	free(x);
 	return rc;

@@ -13,10 +13,11 @@
 /* Do all H heads keep the same number of entries?  *n: that number.  Fails: KV_ESHAPE, naming two that do not. */
 int kv_renumber_check(const size_t *offset, size_t H, size_t *n, struct kv_err *e);
 
-/* Turn the keys k [offset[H]][D], in place, from positions index [offset[H]] to their numbers in their head; in single
- * precision, rounded to the tensor's type at the end.  A key that stays where it is keeps its bits.
+/* Turn the keys of k [offset[H]][D], which stand at `rows`, in place, from positions index [offset[H]] to their numbers
+ * in their head; in single precision, rounded to the tensor's type at the end.  A key that stays where it is keeps its
+ * bits.
  * Fails: KV_EMODEL (the header says nothing about the rotation), KV_EDEV, KV_EMEM. */
-int kv_renumber(const struct kv_layer *l, struct kv_tensor *k, const int32_t *index, const size_t *offset, size_t H,
-    struct kv_err *e);
+int kv_renumber(const struct kv_layer *l, const struct kv_tensor *k, void *rows, const int32_t *index,
+    const size_t *offset, size_t H, struct kv_err *e);
 
 #endif

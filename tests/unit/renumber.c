@@ -240,7 +240,7 @@ keys(void **state)
 
 		must(kv_tensor_new(&k, "k", 0, types[t], "entry dim", shape, &e), &e);
 		memcpy(k.owned, bytes, k.bytes);
-		must(kv_renumber(&l, &k, index, offset, H, &e), &e);
+		must(kv_renumber(&l, &k, k.owned, index, offset, H, &e), &e);
 		assert_memory_equal(k.data, bytes, 2 * D * kvk_types[types[t]].bytes); /* 0 and 1 stay where they are */
 		for (size_t i = 0; i < H * N; i++)
 			for (size_t j = 0; j < D; j++) {
@@ -275,7 +275,7 @@ refused(void **state)
 	assert_non_null(strstr(e.text, "head 2 keeps 2 entries, head 0 keeps 3"));
 	assert_int_equal(kv_renumber_check(offset, 2, &n, &e), KV_OK);
 	assert_int_equal(n, 3);
-	assert_int_equal(kv_renumber(&l, &k, NULL, offset, 3, &e), KV_EMODEL);
+	assert_int_equal(kv_renumber(&l, &k, NULL, NULL, offset, 3, &e), KV_EMODEL);
 }
 
 int
