@@ -6,6 +6,8 @@
 
 #include "formats/record.h"
 
+#define MARK 4 /* bytes */
+
 /* One tensor of every layer: some rows of every head. */
 struct part {
 	char name[KV_NAME_MAX];
@@ -14,6 +16,8 @@ struct part {
 	json_t *attrs; /* NULL: none */
 	size_t bytes;
 	void *host;       /* [H][n][D]; NULL as long as the writer has room for it */
+	void *lent;       /* what is lent of the layer on the device; NULL: nothing, the layer's data are: */
+	void *data;       /* on the host */
 	void *there;      /* the same on the device, on its way to: */
 	void *fetched[2]; /* of layers in turn */
 };
@@ -28,6 +32,7 @@ struct kv_emit {
 	bool opened;   /* the device is the one that shows the layers */
 	bool overlaps; /* a layer is copied to the host while the next is computed, and written then */
 	bool pending;  /* `layer` is on its way */
+	void *mark;    /* what is fetched behind a layer that is lent, and so arrives after it; NULL: nothing yet */
 	size_t layer;
 };
 
@@ -151,6 +156,8 @@ kv_emit_free(struct kv_emit *x)
 		x->o.device->op->arrive(x->o.device->dev);
 	kv_writer_settle(x->o.writer, NULL); /* who goes on with the writer hears of its fault */
 	free_rooms(x);
+	if (x->mark != NULL)
+		x->o.device->op->host_free(x->o.device->dev, x->mark);
 	for (size_t i = 0; i < N_PARTS; i++) {
 		json_decref(x->part[i].attrs);
 		free(x->part[i].host);
@@ -191,36 +198,76 @@ put(struct kv_emit *x, size_t layer, const struct part *p, const void *data, con
 }
 
 static int
-put_at_once(struct kv_emit *x, size_t layer, struct part *p, const struct from *from, struct kv_err *e)
+arrive(const struct kv_emit *x, struct kv_err *e)
+{
+	return kv_device_arrive(x->o.device, "copy to the host", e);
+}
+
+/* ---- lent, or written from memory that is the host's */
+
+/* A layer's rows of a part to where they are lent, which is not waited for; or to the host.  Nothing, if they do not
+ * leave. */
+static int
+move(struct kv_emit *x, struct part *p, const struct from *from, struct kv_err *e)
 {
 	const struct kv_device *d = x->o.device;
 	const size_t D = x->o.cfg->D;
-	void *room;
 	int rc;
 
-	if ((rc = kv_writer_room_there(x->o.writer, p->name, p->bytes, &room, e)) < 0)
+	if (!kv_writer_leaves(x->o.writer, p->name))
+		return KV_OK;
+	if ((rc = kv_writer_room_there(x->o.writer, p->name, p->bytes, &p->lent, e)) < 0)
 		return rc;
-	if (room != NULL) {
-		if ((rc = kv_device_copy_rows(d, room, p->type, from->at, p->H, from->stride, p->n, D, e)) < 0 ||
-		    (rc = kv_device_check(d, d->op->wait(d->dev), "what is shared", e)) < 0)
-			return rc;
-		return put(x, layer, p, NULL, room, e);
-	}
-	if ((rc = find_room(x, p, &room, e)) < 0 ||
-	    (rc = kv_device_get_rows(d, room, p->type, from->at, p->H, from->stride, p->n, D, e)) < 0)
-		return rc;
-	return put(x, layer, p, room, NULL, e);
+	if (p->lent != NULL)
+		return kv_device_copy_rows(d, p->lent, p->type, from->at, p->H, from->stride, p->n, D, e);
+	rc = find_room(x, p, &p->data, e);
+	return rc < 0 ? rc : kv_device_get_rows(d, p->data, p->type, from->at, p->H, from->stride, p->n, D, e);
+}
+
+/* What is lent is on its way: a few of its bytes are fetched behind it, so that the layer need not be waited for before
+ * the next one has been queued. */
+static int
+mark(struct kv_emit *x, const void *lent, struct kv_err *e)
+{
+	const struct kv_device *d = x->o.device;
+
+	if (x->mark == NULL && d->op->fetch != NULL)
+		x->mark = d->op->host_alloc(d->dev, MARK);
+	if (x->mark == NULL)
+		return kv_device_check(d, d->op->wait(d->dev), "what is shared", e);
+	x->pending = true;
+	return kv_device_fetch(d, x->mark, lent, MARK, "what is shared", e);
 }
 
 static int
-emit_at_once(struct kv_emit *x, size_t layer, const struct from *from, struct kv_err *e)
+put_layer(struct kv_emit *x, size_t layer, struct kv_err *e)
 {
-	int rc = kv_writer_settle(x->o.writer, e); /* the memory of the layer before this one is free then */
+	int rc = x->pending ? arrive(x, e) : KV_OK;
 
+	x->pending = false;
 	for (size_t i = 0; i < N_PARTS && rc == KV_OK; i++)
 		if (x->part[i].name[0] != '\0')
-			rc = put_at_once(x, layer, &x->part[i], &from[i], e);
+			rc = put(x, layer, &x->part[i], x->part[i].lent == NULL ? x->part[i].data : NULL,
+			    x->part[i].lent, e);
 	return rc < 0 ? rc : kv_writer_layer_end(x->o.writer, (int)layer, e);
+}
+
+/* The layer before this one is written, if it was waited for, and the last one at once. */
+static int
+emit_lent(struct kv_emit *x, size_t layer, const struct from *from, struct kv_err *e)
+{
+	const void *lent = NULL;
+	int rc;
+
+	if ((x->pending && (rc = put_layer(x, x->layer, e)) < 0) || (rc = kv_writer_settle(x->o.writer, e)) < 0)
+		return rc; /* settled: the memory of the layer before this one is free */
+	for (size_t i = 0; i < N_PARTS && rc == KV_OK; i++)
+		if (x->part[i].name[0] != '\0' && (rc = move(x, &x->part[i], &from[i], e)) == KV_OK)
+			lent = x->part[i].lent != NULL ? x->part[i].lent : lent;
+	if (rc == KV_OK && lent != NULL)
+		rc = mark(x, lent, e);
+	x->layer = layer;
+	return rc < 0 || (x->pending && layer + 1 < x->o.cfg->L) ? rc : put_layer(x, layer, e);
 }
 
 /* ---- overlapped */
@@ -245,14 +292,6 @@ put_fetched(struct kv_emit *x, size_t layer, struct kv_err *e)
 		if (x->part[i].there != NULL)
 			rc = put(x, layer, &x->part[i], x->part[i].fetched[layer % 2], NULL, e);
 	return rc < 0 ? rc : kv_writer_layer_end(x->o.writer, (int)layer, e);
-}
-
-static int
-arrive(const struct kv_emit *x, struct kv_err *e)
-{
-	const struct kv_device *d = x->o.device;
-
-	return kv_device_check(d, d->op->arrive(d->dev), "copy to the host", e);
 }
 
 /* This layer sets out, the one before it has arrived and is written; the last one has nothing to wait for. */
@@ -293,5 +332,5 @@ kv_emit_layer(struct kv_emit *x, const struct kv_layer_view *view, struct kv_err
 		if (!(x->overlaps = take_rooms(x)))
 			free_rooms(x);
 	}
-	return x->overlaps ? emit_overlapped(x, view->layer, from, e) : emit_at_once(x, view->layer, from, e);
+	return x->overlaps ? emit_overlapped(x, view->layer, from, e) : emit_lent(x, view->layer, from, e);
 }

@@ -94,8 +94,8 @@ bool kv_writer_refers(const struct kv_writer *w);
 bool kv_writer_shares(const struct kv_writer *w);
 #define KV_SHARE_MIN 4096 /* bytes of a payload that may lie elsewhere: more than this */
 
-/* Memory of n bytes for the next tensor, of this name, that is written: put its data there and kv_writer_tensor() need
- * not copy them.  NULL: it will not be lent, use your own. */
+/* Memory of n bytes for a tensor of this name that is going to be written: put its data there and kv_writer_tensor()
+ * need not copy them.  NULL: it will not be lent, or several are waiting to be written; use your own. */
 int kv_writer_room(struct kv_writer *w, const char *name, size_t n, void **room, struct kv_err *e);
 /* The same on the device, for a tensor whose `device` this is; wait for the device before it is written. */
 int kv_writer_room_there(struct kv_writer *w, const char *name, size_t n, void **room, struct kv_err *e);

@@ -15,7 +15,8 @@
 #include "lib/checksum.h"
 #include "lib/names.h"
 
-#define FLUSH_AT ((size_t)1 << 16)
+#define FLUSH_AT  ((size_t)1 << 16)
+#define ROOMS_MAX 8
 
 enum stage { BEFORE_HEADER, BETWEEN_SEQUENCES, IN_SEQUENCE, AFTER_END };
 
@@ -33,8 +34,10 @@ struct kv_writer {
 	kv_unmet_fn *unmet;
 	bool shares;
 	struct kv_lender lender;
-	struct kv_reference room; /* kv_writer_room(), _there(), until its tensor is written */
-	const void *room_data;    /* NULL: none */
+	struct room { /* kv_writer_room(), _there(), until its tensor is written */
+		const void *data; /* NULL: none */
+		struct kv_reference at;
+	} rooms[ROOMS_MAX];
 	size_t part_max;    /* bytes of the largest part that is made */
 };
 
@@ -324,40 +327,67 @@ is_lent(const struct kv_writer *w, const char *name, size_t bytes)
 	return w->shares && bytes > KV_SHARE_MIN && kv_writer_leaves(w, name);
 }
 
+/* The room whose data these are, with NULL one that is free; NULL: none. */
+static struct room *
+find_room(struct kv_writer *w, const void *data)
+{
+	for (size_t i = 0; i < ROOMS_MAX; i++)
+		if (w->rooms[i].data == data)
+			return &w->rooms[i];
+	return NULL;
+}
+
+static int
+take_room(struct kv_writer *w, int (*take)(struct kv_lender *, size_t, void **, struct kv_reference *, struct kv_err *),
+    const char *name, size_t n, void **data, struct kv_err *e)
+{
+	struct room *r = find_room(w, NULL);
+
+	*data = NULL;
+	if (r == NULL || !is_lent(w, name, n))
+		return KV_OK;
+	if (take(&w->lender, n, data, &r->at, e) < 0)
+		return kv_where(e, "%s", w->sink.name);
+	r->data = *data;
+	return KV_OK;
+}
+
 int
 kv_writer_room(struct kv_writer *w, const char *name, size_t n, void **room, struct kv_err *e)
 {
-	w->room_data = *room = NULL;
-	if (is_lent(w, name, n) && kv_lender_take(&w->lender, n, room, &w->room, e) < 0)
-		return kv_where(e, "%s", w->sink.name);
-	w->room_data = *room;
-	return KV_OK;
+	return take_room(w, kv_lender_take, name, n, room, e);
 }
 
 int
 kv_writer_room_there(struct kv_writer *w, const char *name, size_t n, void **room, struct kv_err *e)
 {
-	w->room_data = *room = NULL;
-	if (is_lent(w, name, n) && kv_lender_take_there(&w->lender, n, room, &w->room, e) < 0)
-		return kv_where(e, "%s", w->sink.name);
-	w->room_data = *room;
-	return KV_OK;
+	return take_room(w, kv_lender_take_there, name, n, room, e);
+}
+
+/* Where a tensor's payload lies already; NULL: in its own memory. */
+static struct room *
+room_of(struct kv_writer *w, const struct kv_tensor *t)
+{
+	const void *data = t->data != NULL ? t->data : t->device;
+
+	return data != NULL ? find_room(w, data) : NULL;
 }
 
 /* A payload that stays in memory; it may be there already. */
 static int
 lend(struct kv_writer *w, const struct kv_tensor *t, struct kv_payload *p, struct kv_err *e)
 {
-	void *room;
-	int rc;
+	struct room *r = room_of(w, t);
+	void *data;
 
-	if (w->room_data == NULL || (t->data != w->room_data && t->device != w->room_data)) {
-		if ((rc = kv_writer_room(w, t->name, t->bytes, &room, e)) < 0)
-			return rc;
-		memcpy(room, t->data, t->bytes);
+	if (r != NULL) {
+		p->reference = r->at;
+		r->data = NULL;
+		return KV_OK;
 	}
-	p->reference = w->room;
-	w->room_data = NULL;
+	if (kv_lender_take(&w->lender, t->bytes, &data, &p->reference, e) < 0)
+		return kv_where(e, "%s", w->sink.name);
+	memcpy(data, t->data, t->bytes);
 	return KV_OK;
 }
 
@@ -372,7 +402,7 @@ kv_writer_tensor(struct kv_writer *w, const struct kv_tensor *t, struct kv_err *
 
 	if (rc < 0 || !kv_writer_leaves(w, t->name))
 		return rc;
-	if (t->data == NULL && t->bytes > 0 && (t->device == NULL || t->device != w->room_data))
+	if (t->data == NULL && t->bytes > 0 && room_of(w, t) == NULL)
 		return kv_fail(e, KV_EARG, "%s: tensor %s has no data", w->sink.name, t->name);
 	rc = lent ? lend(w, t, &payload, e) : kv_parts_split(&parts, t->bytes, kv_tensor_row(t), w->part_max, e);
 	if (rc < 0)

@@ -39,6 +39,10 @@ ends() { run --separate-stderr timeout -k 1 "$@"; [ "$status" -ne 0 ] && [ "$sta
 	KV_SHIM_STREAMS=lazy kv-prefill "${prompts[@]}" --share | KV_SHIM_STREAMS=lazy evict >got.kv
 	cmp want.kv got.kv
 	KV_SHIM_STREAMS=lazy kv-prefill "${prompts[@]}" | cmp - inline.kv
+	renumber() { kv-score snapkv | kv-budget uniform -b 30 | kv-evict --drop q --renumber; }
+	kv-prefill "${prompts[@]}" | renumber >want.kv
+	KV_SHIM_STREAMS=lazy kv-prefill "${prompts[@]}" --share | KV_SHIM_STREAMS=lazy renumber >got.kv
+	cmp want.kv got.kv
 }
 
 @test "the same answers" {
@@ -71,6 +75,31 @@ traffic() { awk -v name="$2" -v to="$1" '$1 == name { print to == "to_device" ? 
 	: >traffic # and a response is decoded from what the prefill has there
 	kv-prefill "${prompts[@]}" --response generate:4 --share | kv-show >shown
 	[ "$(traffic to_host kv-prefill)" -lt "$cache" ]
+}
+
+# waits PROGRAM LAYERS [option] - how often it waited for the card
+waits() {
+	local name=$1 layers=$2; shift 2
+
+	: >traffic
+	kv-prefill "${prompts[@]:2}" -m "$(tiny_model --layers "$layers")" "$@" | kv-score snapkv "$@" |
+		kv-budget uniform -b 30 "$@" | kv-evict --drop q "$@" | kv-show >shown
+	awk -v name="$name" '$1 == name { print $4 }' traffic
+}
+
+@test "the card is waited for when something is needed of it, not for each tensor" {
+	export KV_SHIM_TRAFFIC=$PWD/traffic KV_SHIM_STREAMS=lazy
+	# for each layer: scores; what is kept; where it is gathered there, keys and values together
+	[ "$(($(waits kv-score 6) - $(waits kv-score 3)))" -eq 3 ]
+	[ "$(($(waits kv-score 6 --share) - $(waits kv-score 3 --share)))" -eq 3 ]
+	[ "$(($(waits kv-evict 6) - $(waits kv-evict 3)))" -eq 3 ]
+	[ "$(($(waits kv-evict 6 --share) - $(waits kv-evict 3 --share)))" -eq 6 ]
+	[ "$(waits kv-prefill 6 --share)" -eq "$(waits kv-prefill 6)" ] # queries, keys and values of a layer together
+	for part in q k,v; do # and what is dropped is not copied
+		: >traffic
+		kv-prefill "${prompts[@]}" --drop "$part" --share | kv-show >shown
+		[ "$(traffic to_host kv-prefill)" -lt 4096 ]
+	done
 }
 
 @test "fewer queries than there are, from behind the prompt too: they are packed on the card" {
