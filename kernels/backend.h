@@ -216,6 +216,8 @@ struct kvk_backend {
 	int layers_ahead;
 	size_t chunk_rows; /* rows worth a call while memory for what is wide should stay small; whole tiles */
 
+	/* ---- functions alone from here on; each has its row in kvk_ops */
+
 	/* Whoever is going to multiply asks first: opens the library for it, so that its lack is told before the work.
 	 * NULL: none is needed. */
 	int (*products)(struct kvk_dev *dev);
@@ -379,6 +381,18 @@ struct kvk_backend {
 	int (*behind_back)(struct kvk_dev *dev, const struct kvk_behind *job, const float *dy, const float *ds,
 	    float *dq, float *dk, float *dv);
 };
+
+/* The functions of the table by their names in it, by which programs ask for them. */
+struct kvk_op {
+	const char *name;
+	size_t offset; /* in struct kvk_backend */
+	int basic;     /* nothing works without it */
+	int product;   /* of many rows: whoever asks for it has products() called first */
+};
+#define KVK_N_OPS                                                                                                      \
+	((sizeof(struct kvk_backend) - offsetof(struct kvk_backend, chunk_rows) - sizeof(size_t)) /                    \
+	    sizeof(void (*)(void)))
+extern const struct kvk_op kvk_ops[]; /* [KVK_N_OPS], kernels/types.c */
 
 /* The CPU backend.  libkvcuda.so exports the same kind of table as `kvk_cuda`. */
 extern const struct kvk_backend kvk_cpu;

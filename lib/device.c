@@ -13,72 +13,15 @@
 
 #define CUDA_LIBRARY "libkvcuda.so"
 #define PATH_BYTES   4096
-
-/* The functions of a table by their names in kernels/backend.h; nothing works without the basic ones. */
-static const struct {
-	const char *name;
-	bool basic;
-	size_t offset;
-	bool product; /* a product of many rows: products() comes first */
-} ops[] = {
-	{ "describe", true, offsetof(struct kvk_backend, describe), false },
-	{ "open", true, offsetof(struct kvk_backend, open), false },
-	{ "close", true, offsetof(struct kvk_backend, close), false },
-	{ "error", true, offsetof(struct kvk_backend, error), false },
-	{ "alloc", true, offsetof(struct kvk_backend, alloc), false },
-	{ "free", true, offsetof(struct kvk_backend, free), false },
-	{ "view", true, offsetof(struct kvk_backend, view), false },
-	{ "unview", true, offsetof(struct kvk_backend, unview), false },
-	{ "put", true, offsetof(struct kvk_backend, put), false },
-	{ "get", true, offsetof(struct kvk_backend, get), false },
-	{ "precision", true, offsetof(struct kvk_backend, precision), false },
-	{ "get_as", true, offsetof(struct kvk_backend, get_as), false },
-	{ "wait", true, offsetof(struct kvk_backend, wait), false },
-	{ "copy_rows", true, offsetof(struct kvk_backend, copy_rows), false },
-	{ "room", true, offsetof(struct kvk_backend, room), false },
-	{ "weight_open", false, offsetof(struct kvk_backend, weight_open), false },
-	{ "weight_close", false, offsetof(struct kvk_backend, weight_close), false },
-	{ "rows", false, offsetof(struct kvk_backend, rows), false },
-	{ "linear", false, offsetof(struct kvk_backend, linear), true },
-	{ "rms_norm", false, offsetof(struct kvk_backend, rms_norm), false },
-	{ "silu_mul", false, offsetof(struct kvk_backend, silu_mul), false },
-	{ "heads", false, offsetof(struct kvk_backend, heads), false },
-	{ "attention", false, offsetof(struct kvk_backend, attention), false },
-	{ "scores", false, offsetof(struct kvk_backend, scores), false },
-	{ "reduce_heads", false, offsetof(struct kvk_backend, reduce_heads), false },
-	{ "row_moments", false, offsetof(struct kvk_backend, row_moments), false },
-	{ "forms", false, offsetof(struct kvk_backend, forms), false },
-	{ "pool", false, offsetof(struct kvk_backend, pool), false },
-	{ "select", false, offsetof(struct kvk_backend, select), false },
-	{ "finite", false, offsetof(struct kvk_backend, finite), false },
-	{ "host_alloc", false, offsetof(struct kvk_backend, host_alloc), false },
-	{ "host_free", false, offsetof(struct kvk_backend, host_free), false },
-	{ "fetch", false, offsetof(struct kvk_backend, fetch), false },
-	{ "arrive", false, offsetof(struct kvk_backend, arrive), false },
-	{ "card", false, offsetof(struct kvk_backend, card), false },
-	{ "use", false, offsetof(struct kvk_backend, use), false },
-	{ "lend", false, offsetof(struct kvk_backend, lend), false },
-	{ "borrow", false, offsetof(struct kvk_backend, borrow), false },
-	{ "unborrow", false, offsetof(struct kvk_backend, unborrow), false },
-	{ "product", false, offsetof(struct kvk_backend, product), true },
-	{ "linear_rows", false, offsetof(struct kvk_backend, linear_rows), true },
-	{ "linear_back", false, offsetof(struct kvk_backend, linear_back), true },
-	{ "rms_norm_back", false, offsetof(struct kvk_backend, rms_norm_back), false },
-	{ "silu_mul_back", false, offsetof(struct kvk_backend, silu_mul_back), false },
-	{ "heads_back", false, offsetof(struct kvk_backend, heads_back), false },
-	{ "behind", false, offsetof(struct kvk_backend, behind), false },
-	{ "behind_back", false, offsetof(struct kvk_backend, behind_back), false },
-};
-#define CARDS_MAX 64 /* that are looked at */
-#define MB        1e6
-#define N_OPS (sizeof ops / sizeof *ops)
+#define CARDS_MAX    64 /* that are looked at */
+#define MB           1e6
 
 static bool
-has(const struct kvk_backend *t, size_t i)
+has(const struct kvk_backend *t, const struct kvk_op *op)
 {
 	void (*f)(void);
 
-	memcpy(&f, (const char *)t + ops[i].offset, sizeof f);
+	memcpy(&f, (const char *)t + op->offset, sizeof f);
 	return f != NULL;
 }
 
@@ -87,10 +30,22 @@ kv_device_check_table(const struct kvk_backend *t, struct kv_err *e)
 {
 	if (t->abi != KVK_ABI)
 		return kv_fail(e, KV_EDEV, "backend has interface version %d, this program needs %d", t->abi, KVK_ABI);
-	for (size_t i = 0; i < N_OPS; i++)
-		if (ops[i].basic && !has(t, i))
-			return kv_fail(e, KV_EDEV, "%s: backend lacks the function '%s'", t->name, ops[i].name);
+	for (size_t i = 0; i < KVK_N_OPS; i++)
+		if (kvk_ops[i].basic && !has(t, &kvk_ops[i]))
+			return kv_fail(e, KV_EDEV, "%s: backend lacks the function '%s'", t->name, kvk_ops[i].name);
 	return KV_OK;
+}
+
+/* The one of this name, which has n bytes. */
+static const struct kvk_op *
+find_op(const char *name, size_t n)
+{
+	size_t i = 0;
+
+	while (i < KVK_N_OPS && (strlen(kvk_ops[i].name) != n || strncmp(kvk_ops[i].name, name, n) != 0))
+		i++;
+	assert(i < KVK_N_OPS);
+	return &kvk_ops[i];
 }
 
 /* Are all of these, separated by spaces, in the table? */
@@ -98,16 +53,12 @@ static int
 check_ops(const struct kvk_backend *t, struct kvk_dev *dev, const char *needs, struct kv_err *e)
 {
 	for (size_t n; *needs != '\0'; needs += n + (needs[n] == ' ')) {
-		size_t i = 0;
+		const struct kvk_op *op = find_op(needs, n = strcspn(needs, " "));
 
-		n = strcspn(needs, " ");
-		while (i < N_OPS && (strlen(ops[i].name) != n || strncmp(ops[i].name, needs, n) != 0))
-			i++;
-		assert(i < N_OPS);
-		if (!has(t, i))
+		if (!has(t, op))
 			return kv_fail(e, KV_EDEV, "%s: the device lacks the operation '%s': use --device cpu", t->name,
-			    ops[i].name);
-		if (ops[i].product && dev != NULL && t->products != NULL && t->products(dev) != 0)
+			    op->name);
+		if (op->product && dev != NULL && t->products != NULL && t->products(dev) != 0)
 			return kv_fail(e, KV_EDEV, "%s: %s", t->name, t->error(dev));
 	}
 	return KV_OK;
