@@ -26,7 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define KVK_ABI      12 /* raised with every change of the table */
+#define KVK_ABI      13 /* raised with every change of the table */
 #define KVK_ROW_TILE 64 /* rows; see Conventions */
 
 /* Element types: of tensors in a stream (the first ones) and of weights in a model file (all but I32). */
@@ -203,10 +203,18 @@ struct kvk_heads_back {
 	size_t pos;
 };
 
-/* What open() returns when the machine has no such device at all, or one that is not for the precision: nothing is
- * wrong then, and `auto` takes another without a word.  From describe(): there is no device of this number or a higher
- * one. */
-#define KVK_NO_DEVICE 100
+/* What a function returns that fails; error() has the text. */
+enum kvk_error {
+	KVK_EMEM = 1, /* out of memory, the device's or the host's */
+	KVK_ETYPE,    /* an element type that this operation does not take */
+	KVK_ESHAPE,   /* sizes that do not fit each other, or arguments that the device does not take */
+	KVK_ERUN,     /* the device, its driver or its run-time library refused */
+	KVK_EMATH,    /* the library for products is missing, or refused */
+	/* From open(): the machine has no such device at all, or one that is not for the precision.  Nothing is wrong
+	 * then, and `auto` takes another without a word.  From describe() and card(): no device of this number or a
+	 * higher one can be used. */
+	KVK_ENODEV,
+};
 
 struct kvk_backend {
 	int abi;          /* KVK_ABI */
@@ -223,7 +231,7 @@ struct kvk_backend {
 	int (*products)(struct kvk_dev *dev);
 
 	/* What device number `ordinal` is, in one line, without opening it: name, memory, precisions.  Not 0: text says
-	 * why it cannot be used. */
+	 * why it cannot be used; KVK_ENODEV: nor can one of a higher number. */
 	int (*describe)(int ordinal, char *text, size_t bytes);
 
 	/* Open device number `ordinal` (0 first).  threads 0: as many as the machine has.  On failure *dev is NULL and
@@ -333,7 +341,7 @@ struct kvk_backend {
 	int (*arrive)(struct kvk_dev *dev);
 
 	/* What device number `ordinal` is called by all processes, whatever numbers they know it by: "cuda:GPU-...".
-	 * Not 0: it cannot be used, and text says why; KVK_NO_DEVICE: nor is there one of a higher number. */
+	 * Not 0: it cannot be used, and text says why; KVK_ENODEV: nor can one of a higher number. */
 	int (*card)(int ordinal, char *text, size_t bytes);
 	/* This thread's calls are for this device from now on: where a process has several open, before the first call
 	 * and whenever it changes. */

@@ -78,7 +78,7 @@ open_table(struct kv_device *d, const struct kvk_backend *t, int ordinal, unsign
 		return kv_fail(e, KV_EARG, "%u threads wanted, at most 1024 are possible", threads);
 	if ((rc = t->open(&d->dev, ordinal, (int)threads, d->precision, why, sizeof why)) != 0) {
 		if (absent != NULL)
-			*absent = rc == KVK_NO_DEVICE;
+			*absent = rc == KVK_ENODEV;
 		return kv_fail(e, KV_EDEV, "%s: cannot open device %d: %s", t->name, ordinal, why);
 	}
 	d->op = t;
@@ -149,7 +149,7 @@ find_card(const struct kvk_backend *t, const char *card, int *ordinal, struct kv
 			return KV_OK;
 		if (status != 0 && *ordinal == 0)
 			kv_fail(e, KV_EDEV, "%s: %s", t->name, name);
-		if (status == KVK_NO_DEVICE)
+		if (status == KVK_ENODEV)
 			break;
 	}
 	return *ordinal > 0 ? kv_fail(e, KV_EDEV, "%s: no card here is %s", t->name, card) : KV_EDEV;
@@ -276,10 +276,10 @@ list_cuda(kv_device_fn *fn, void *ctx)
 	for (int i = 0; rc == KV_OK; i++) {
 		const int status = t->describe(i, text, sizeof text);
 
-		if (status == KVK_NO_DEVICE && i > 0)
+		if (status == KVK_ENODEV && i > 0)
 			break;
-		snprintf(name, sizeof name, status == KVK_NO_DEVICE ? "cuda" : "cuda:%d", i);
-		if ((rc = fn(ctx, name, status == 0, text)) < 0 || status == KVK_NO_DEVICE)
+		snprintf(name, sizeof name, status == KVK_ENODEV ? "cuda" : "cuda:%d", i);
+		if ((rc = fn(ctx, name, status == 0, text)) < 0 || status == KVK_ENODEV)
 			break;
 	}
 	dlclose(library);

@@ -190,7 +190,7 @@ cpu_attention_i16(struct kvk_dev *dev, struct attention *a)
 	a->scratch = cpu_scratch(
 	    dev, 1, threads * a->stride + blocks * j.block_bytes + cpu_room(H + 1, sizeof *j.first), &all);
 	if (a->scratch == NULL)
-		return CPU_EMEM;
+		return KVK_EMEM;
 	j.blocks = a->scratch + threads * a->stride;
 	j.first = (size_t *)(void *)(j.blocks + blocks * j.block_bytes);
 	j.first[0] = 0;

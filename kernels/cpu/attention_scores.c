@@ -90,7 +90,7 @@ take_memory(struct tile *t, struct kvk_dev *dev)
 	    2 * cpu_room(group_size(j) * t->room, sizeof(size_t)) + cpu_room(p, 4) + 2 * cpu_room(meta, 4) +
 	    2 * cpu_room(columns, 8) + threads * t->work_stride;
 	if ((at = cpu_scratch(dev, 1, bytes, &unused)) == NULL)
-		return CPU_EMEM;
+		return KVK_EMEM;
 	t->row = cpu_take_f32(&at, row);
 	t->q = cpu_take_f32(&at, q);
 	t->norm = cpu_take_f32(&at, heads * t->room);
@@ -353,13 +353,13 @@ static int
 check(struct kvk_dev *dev, const struct kvk_scores *j)
 {
 	if (!cpu_is_float(j->q_type) || !cpu_is_float(j->k_type))
-		return cpu_fail(dev, CPU_ETYPE, "scores: queries and keys are f32, f16 or bf16");
+		return cpu_fail(dev, KVK_ETYPE, "scores: queries and keys are f32, f16 or bf16");
 	if (j->Hkv == 0 || j->Hq % j->Hkv != 0)
-		return cpu_fail(dev, CPU_ESHAPE, "scores: %zu query heads cannot share %zu KV heads", j->Hq, j->Hkv);
+		return cpu_fail(dev, KVK_ESHAPE, "scores: %zu query heads cannot share %zu KV heads", j->Hq, j->Hkv);
 	if (j->rows > KVK_ENTROPY)
-		return cpu_fail(dev, CPU_ESHAPE, "scores: no reduction %d", (int)j->rows);
+		return cpu_fail(dev, KVK_ESHAPE, "scores: no reduction %d", (int)j->rows);
 	if (j->n > j->T)
-		return cpu_fail(dev, CPU_ESHAPE, "scores: %zu columns of %zu keys", j->n, j->T);
+		return cpu_fail(dev, KVK_ESHAPE, "scores: %zu columns of %zu keys", j->n, j->T);
 	return 0;
 }
 

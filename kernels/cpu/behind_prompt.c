@@ -314,16 +314,16 @@ prepare(struct kvk_dev *dev, struct job *j, size_t room, char **front)
 	const struct kvk_behind *x = j->x;
 
 	if (!cpu_is_float(x->type))
-		return cpu_fail(dev, CPU_ETYPE, "behind: keys and values are f32, f16 or bf16");
+		return cpu_fail(dev, KVK_ETYPE, "behind: keys and values are f32, f16 or bf16");
 	if (x->Hkv == 0 || x->Hq % x->Hkv != 0)
-		return cpu_fail(dev, CPU_ESHAPE, "behind: %zu query heads cannot share %zu KV heads", x->Hq, x->Hkv);
+		return cpu_fail(dev, KVK_ESHAPE, "behind: %zu query heads cannot share %zu KV heads", x->Hq, x->Hkv);
 	j->R = (x->n + 7) / 8 * 8;
 	j->Dv = (x->D + 7) / 8 * 8;
 	j->all = x->T + x->n;
 	j->stride = (work_bytes(j) + 63) / 64 * 64;
 	*front = cpu_scratch(dev, 1, (size_t)dev->threads * j->stride + cpu_room(room, sizeof(float)), &room);
 	if (*front == NULL)
-		return CPU_EMEM;
+		return KVK_EMEM;
 	j->scratch = *front;
 	return 0;
 }

@@ -64,9 +64,9 @@ cpu_copy_rows(struct kvk_dev *dev, const struct kvk_copy *job)
 
 	if (j.x_type != j.y_type ? !cpu_is_float(j.x_type) || !cpu_is_float(j.y_type) : kvk_types[j.x_type].block != 1)
 		return cpu_fail(
-		    dev, CPU_ETYPE, "copy_rows: types are f32, f16 and bf16, or the same plain type on both sides");
+		    dev, KVK_ETYPE, "copy_rows: types are f32, f16 and bf16, or the same plain type on both sides");
 	if (j.H > 1 && j.y_stride < j.n)
-		return cpu_fail(dev, CPU_ESHAPE, "copy_rows: %zu rows of a head, and the next one %zu rows behind it",
+		return cpu_fail(dev, KVK_ESHAPE, "copy_rows: %zu rows of a head, and the next one %zu rows behind it",
 		    j.n, j.y_stride);
 	if (j.D > 0)
 		cpu_run(dev, j.H * j.n, (PIECE + j.D - 1) / j.D, copy, &j);

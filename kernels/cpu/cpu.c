@@ -45,7 +45,7 @@ cpu_scratch(struct kvk_dev *dev, size_t n, size_t bytes, size_t *stride)
 		dev->scratch_bytes = dev->scratch != NULL ? total : 0;
 	}
 	if (dev->scratch == NULL)
-		cpu_fail(dev, CPU_EMEM, "out of memory (%zu bytes of scratch wanted)", total);
+		cpu_fail(dev, KVK_EMEM, "out of memory (%zu bytes of scratch wanted)", total);
 	return dev->scratch;
 }
 
@@ -137,7 +137,7 @@ dev_describe(int ordinal, char *text, size_t bytes)
 
 	if (ordinal != 0) {
 		snprintf(text, bytes, "there is one CPU device, number 0, not %d", ordinal);
-		return CPU_ESHAPE;
+		return KVK_ENODEV;
 	}
 	snprintf(text, bytes, "%ld thread%s, precisions f32 bf16 i16 (auto: %s)%s%s", processors,
 	    processors == 1 ? "" : "s", kvk_precisions[best_precision()],
@@ -155,20 +155,20 @@ dev_open(
 	*dev = NULL;
 	if (ordinal != 0) {
 		snprintf(why, why_bytes, "there is one CPU device, number 0, not %d", ordinal);
-		return CPU_ESHAPE;
+		return KVK_ENODEV;
 	}
 	if (threads < 0 || threads > MAX_THREADS) {
 		snprintf(why, why_bytes, "%d threads wanted, 1 to %d are possible (0: all processors)", threads,
 		    MAX_THREADS);
-		return CPU_ESHAPE;
+		return KVK_ESHAPE;
 	}
 	if (precision >= KVK_N_PRECISIONS) {
 		snprintf(why, why_bytes, "no precision %d", (int)precision);
-		return CPU_ESHAPE;
+		return KVK_ESHAPE;
 	}
 	if ((d = calloc(1, sizeof *d)) == NULL) {
 		snprintf(why, why_bytes, "out of memory");
-		return CPU_EMEM;
+		return KVK_EMEM;
 	}
 	d->threads = threads > 0 ? threads : processors > 0 ? (int)processors : 1;
 	if (d->threads > MAX_THREADS)
@@ -249,7 +249,7 @@ get_as(struct kvk_dev *dev, void *host, enum kvk_type host_type, const void *src
 	};
 
 	if (!cpu_is_float(type) || !cpu_is_float(host_type))
-		return cpu_fail(dev, CPU_ETYPE, "get_as: types are f32, f16 and bf16");
+		return cpu_fail(dev, KVK_ETYPE, "get_as: types are f32, f16 and bf16");
 	return cpu_copy_rows(dev, &job);
 }
 

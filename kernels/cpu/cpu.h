@@ -14,13 +14,6 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/team.h"
 
-enum cpu_error {
-	CPU_EMEM = 1, /* no memory */
-	CPU_ETYPE,    /* an element type this operation does not take */
-	CPU_ESHAPE,   /* sizes that do not fit each other */
-	CPU_EMATH,    /* oneDNN is missing, or refused */
-};
-
 #define CPU_SPARES 8 /* the matrices of a layer */
 
 struct kvk_dev {
@@ -116,7 +109,7 @@ void cpu_product_f64(
     const double *a, size_t lda, const double *b, size_t ldb, size_t n, size_t K, size_t N, double *c, size_t ldc);
 
 /* C [M][N] = A [M][K] B^T, B [N][K], all dense f32, by oneDNN, whose library is opened by the first call: programs that
- * never multiply never load it.  On the calling thread alone.  Fails: CPU_EMATH. */
+ * never multiply never load it.  On the calling thread alone.  Fails: KVK_EMATH. */
 int cpu_sgemm_nt(struct kvk_dev *dev, size_t M, size_t N, size_t K, const float *A, const float *B, float *C);
 
 /* The operations, one file each. */

@@ -177,7 +177,7 @@ cpu_dense_product(struct kvk_dev *dev, const struct kvk_product *p)
 	}
 	j.scratch = cpu_scratch(dev, (size_t)dev->threads, DEEP * PANEL * sizeof(float), &j.stride);
 	if (j.scratch == NULL)
-		return CPU_EMEM;
+		return KVK_EMEM;
 	cpu_run(dev, j.bands * tall, 100000 / (work + 1) + 1, pieces, &j);
 	return 0;
 }
@@ -210,7 +210,7 @@ cpu_linear_rows(
 		.add = add || bias != NULL };
 
 	if (w->f32 == NULL)
-		return cpu_fail(dev, CPU_ETYPE, "linear_rows: a weight opened for many rows in f32 is needed");
+		return cpu_fail(dev, KVK_ETYPE, "linear_rows: a weight opened for many rows in f32 is needed");
 	begin_rows(w, bias, add, n, y);
 	return cpu_dense_product(dev, &p);
 }
@@ -233,6 +233,6 @@ cpu_linear_back(struct kvk_dev *dev, const struct kvk_weight *w, const float *dy
 		.add = add };
 
 	if (w->f32 == NULL)
-		return cpu_fail(dev, CPU_ETYPE, "linear_back: the way back needs a weight opened for many rows in f32");
+		return cpu_fail(dev, KVK_ETYPE, "linear_back: the way back needs a weight opened for many rows in f32");
 	return cpu_dense_product(dev, &p);
 }

@@ -66,9 +66,9 @@ cpu_finite(struct kvk_dev *dev, const void *x, enum kvk_type type, size_t n, siz
 	struct job j = { .x = x, .type = type };
 
 	if (!cpu_is_float(type))
-		return cpu_fail(dev, CPU_ETYPE, "finite: types are f32, f16 and bf16");
+		return cpu_fail(dev, KVK_ETYPE, "finite: types are f32, f16 and bf16");
 	if ((j.first = cpu_scratch(dev, (size_t)dev->threads, sizeof *first, &j.stride)) == NULL)
-		return CPU_EMEM;
+		return KVK_EMEM;
 	for (int i = 0; i < dev->threads; i++)
 		*(size_t *)(void *)(j.first + (size_t)i * j.stride) = n;
 	cpu_run(dev, n, PIECE, search, &j);

@@ -96,12 +96,12 @@ cpu_forms(struct kvk_dev *dev, const struct kvk_forms *job, double *z)
 	struct work w = { job, z, NULL, 0 };
 
 	if (!cpu_is_float(job->k_type))
-		return cpu_fail(dev, CPU_ETYPE, "forms: types are f32, f16 and bf16");
+		return cpu_fail(dev, KVK_ETYPE, "forms: types are f32, f16 and bf16");
 	if (job->Hkv == 0 || job->Hq % job->Hkv != 0)
 		return cpu_fail(
-		    dev, CPU_ESHAPE, "forms: %zu query heads cannot share %zu KV heads", job->Hq, job->Hkv);
+		    dev, KVK_ESHAPE, "forms: %zu query heads cannot share %zu KV heads", job->Hq, job->Hkv);
 	if ((w.scratch = cpu_scratch(dev, (size_t)dev->threads, bytes, &w.stride)) == NULL)
-		return CPU_EMEM;
+		return KVK_EMEM;
 	cpu_run(dev, job->Hq * pieces, 1, pieces_of, &w);
 	return 0;
 }

@@ -82,14 +82,14 @@ cpu_heads(struct kvk_dev *dev, const float *x, size_t n, size_t H, size_t D, con
 		.y_type = y_type, .at = at };
 
 	if (!cpu_is_float(y_type))
-		return cpu_fail(dev, CPU_ETYPE, "heads: rows are stored as f32, f16 or bf16");
+		return cpu_fail(dev, KVK_ETYPE, "heads: rows are stored as f32, f16 or bf16");
 	if (rope != NULL && (rope->dim % 2 != 0 || rope->dim > D))
-		return cpu_fail(dev, CPU_ESHAPE, "heads: %zu of %zu elements cannot be rotated", rope->dim, D);
+		return cpu_fail(dev, KVK_ESHAPE, "heads: %zu of %zu elements cannot be rotated", rope->dim, D);
 	job.scratch = cpu_scratch(dev, (size_t)dev->threads, 2 * cpu_room(D, sizeof(float)), &job.stride);
 	if (job.scratch == NULL)
-		return CPU_EMEM;
+		return KVK_EMEM;
 	if (rope != NULL && (job.turns = cpu_turns_of(dev, rope)) == NULL)
-		return CPU_EMEM;
+		return KVK_EMEM;
 	for (; job.first < n; job.first += CPU_TURNS)
 		cpu_run(
 		    dev, n - job.first < CPU_TURNS ? n - job.first : CPU_TURNS, 16384 / (H * D + 1) + 1, rows, &job);

@@ -57,9 +57,9 @@ cpu_heads_back(struct kvk_dev *dev, const struct kvk_heads_back *h, float *dx)
 
 	if (h->rope != NULL && (h->rope->dim % 2 != 0 || h->rope->dim > h->D))
 		return cpu_fail(
-		    dev, CPU_ESHAPE, "heads_back: %zu of %zu elements cannot be rotated", h->rope->dim, h->D);
+		    dev, KVK_ESHAPE, "heads_back: %zu of %zu elements cannot be rotated", h->rope->dim, h->D);
 	if ((j.scratch = cpu_scratch(dev, (size_t)dev->threads, h->D * sizeof(float), &j.stride)) == NULL)
-		return CPU_EMEM;
+		return KVK_EMEM;
 	cpu_run(dev, h->n * h->H, 4096 / (h->D + 1) + 1, pieces, &j);
 	return 0;
 }

@@ -133,9 +133,9 @@ cpu_linear_fixed(
 	p.blocks = cpu_fixed_blocks(w->cols);
 	p.batches = parts_of(p.panels, PANELS);
 	if (__builtin_mul_overflow(p.blocks, sizeof *p.left, &row_bytes))
-		return cpu_fail(dev, CPU_ESHAPE, "rows of %zu elements are too long", w->cols);
+		return cpu_fail(dev, KVK_ESHAPE, "rows of %zu elements are too long", w->cols);
 	if ((p.left = cpu_scratch(dev, p.groups, (row_bytes + 63) / 64 * 64, &stride)) == NULL)
-		return CPU_EMEM;
+		return KVK_EMEM;
 	cpu_run(dev, p.groups, 20000 / (w->cols * ROWS + 1) + 1, pack_groups, &p);
 	cpu_run(dev, parts_of(p.groups, GROUPS) * p.batches, 1, multiply_pieces, &p);
 	return 0;

@@ -48,11 +48,11 @@ cpu_sgemm_nt(struct kvk_dev *dev, size_t M, size_t N, size_t K, const float *A, 
 
 	pthread_once(&once, open_library);
 	if (sgemm == NULL)
-		return cpu_fail(dev, CPU_EMATH, "%s", why);
+		return cpu_fail(dev, KVK_EMATH, "%s", why);
 	if (!alone && set_threads != NULL)
 		set_threads(1);
 	alone = true;
 	if (sgemm('N', 'T', m, n, k, 1.0f, A, k, B, k, 0.0f, C, n) != dnnl_success)
-		return cpu_fail(dev, CPU_EMATH, "oneDNN could not compute a product");
+		return cpu_fail(dev, KVK_EMATH, "oneDNN could not compute a product");
 	return 0;
 }

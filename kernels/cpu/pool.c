@@ -100,7 +100,7 @@ cpu_pool(struct kvk_dev *dev, const float *x, size_t H, size_t n, enum kvk_pool 
 	struct job j = { x, n, kind, width, y };
 
 	if (kind != KVK_POOL_NONE && width % 2 == 0)
-		return cpu_fail(dev, CPU_ESHAPE, "pool: width %zu is not odd", width);
+		return cpu_fail(dev, KVK_ESHAPE, "pool: width %zu is not odd", width);
 	if (kind == KVK_POOL_NONE) {
 		if (H * n > 0)
 			memcpy(y, x, H * n * sizeof *y);

@@ -107,7 +107,7 @@ many_rows(struct kvk_dev *dev, struct attention *a)
 	const size_t bytes = 2 * cpu_sums_bytes(R, a->Dv) + cpu_tile_bytes(a, R);
 
 	if ((a->scratch = cpu_scratch(dev, (size_t)dev->threads, bytes, &a->stride)) == NULL)
-		return CPU_EMEM;
+		return KVK_EMEM;
 	cpu_run(dev, a->tiles * a->cache->H, 1, tiles, a);
 	return 0;
 }
@@ -183,7 +183,7 @@ few_rows(struct kvk_dev *dev, struct attention *a)
 		units += (a->cache->len[g] + PIECE - 1) / PIECE;
 	if ((a->scratch = cpu_scratch(dev, 1, threads * own + units * f.sums_bytes + cpu_room(H + 1, sizeof *f.first),
 		 &all)) == NULL)
-		return CPU_EMEM;
+		return KVK_EMEM;
 	a->stride = own;
 	f.sums = a->scratch + threads * own;
 	f.first = (size_t *)(f.sums + units * f.sums_bytes);
@@ -199,13 +199,13 @@ static int
 check(struct kvk_dev *dev, const struct kvk_ragged *c, size_t n, size_t Hq)
 {
 	if (!cpu_is_float(c->type))
-		return cpu_fail(dev, CPU_ETYPE, "attention: a cache is of type f32, f16 or bf16");
+		return cpu_fail(dev, KVK_ETYPE, "attention: a cache is of type f32, f16 or bf16");
 	if (c->H == 0 || Hq % c->H != 0)
 		return cpu_fail(
-		    dev, CPU_ESHAPE, "attention: %zu query heads cannot share a cache of %zu heads", Hq, c->H);
+		    dev, KVK_ESHAPE, "attention: %zu query heads cannot share a cache of %zu heads", Hq, c->H);
 	for (size_t g = 0; g < c->H; g++)
 		if (c->len[g] < n)
-			return cpu_fail(dev, CPU_ESHAPE,
+			return cpu_fail(dev, KVK_ESHAPE,
 			    "attention: head %zu has %zu entries, fewer than the %zu new rows", g, c->len[g], n);
 	return 0;
 }

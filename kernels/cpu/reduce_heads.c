@@ -52,9 +52,9 @@ cpu_reduce_heads(struct kvk_dev *dev, const float *x, size_t Hq, size_t Hkv, siz
 	struct job j = { x, 0, n, how, y };
 
 	if (Hkv == 0 || Hq == 0 || Hq % Hkv != 0)
-		return cpu_fail(dev, CPU_ESHAPE, "reduce_heads: %zu query heads cannot share %zu KV heads", Hq, Hkv);
+		return cpu_fail(dev, KVK_ESHAPE, "reduce_heads: %zu query heads cannot share %zu KV heads", Hq, Hkv);
 	if (how > KVK_MAX)
-		return cpu_fail(dev, CPU_ESHAPE, "reduce_heads: heads are reduced by mean, sum or max");
+		return cpu_fail(dev, KVK_ESHAPE, "reduce_heads: heads are reduced by mean, sum or max");
 	j.G = Hq / Hkv;
 	cpu_run(dev, Hkv * n, 32768, items, &j);
 	return 0;

@@ -100,7 +100,7 @@ cpu_row_moments(struct kvk_dev *dev, const float *x, size_t H, size_t n, size_t 
 	struct job j = { x, n, D, mean, cov, NULL, 0 };
 
 	if ((j.scratch = cpu_scratch(dev, (size_t)dev->threads, bytes, &j.stride)) == NULL)
-		return CPU_EMEM;
+		return KVK_EMEM;
 	cpu_run(dev, H, 1, heads, &j);
 	return 0;
 }

@@ -156,13 +156,13 @@ cpu_select(struct kvk_dev *dev, const struct kvk_select *j, int32_t *index)
 	struct job p = { j, index, NULL, 0 };
 
 	if (j->T > INT32_MAX)
-		return cpu_fail(dev, CPU_ESHAPE, "select: %zu tokens are more than 32-bit positions can count", j->T);
+		return cpu_fail(dev, KVK_ESHAPE, "select: %zu tokens are more than 32-bit positions can count", j->T);
 	for (size_t g = 0; g < j->H; g++)
 		if (j->offset[g + 1] < j->offset[g] || j->offset[g + 1] - j->offset[g] > j->T)
-			return cpu_fail(dev, CPU_ESHAPE, "select: head %zu has places %zu to %zu for entries of %zu", g,
+			return cpu_fail(dev, KVK_ESHAPE, "select: head %zu has places %zu to %zu for entries of %zu", g,
 			    j->offset[g], j->offset[g + 1], j->T);
 	if ((p.scratch = cpu_scratch(dev, (size_t)dev->threads, 2 * j->T * sizeof(uint64_t), &p.stride)) == NULL)
-		return CPU_EMEM;
+		return KVK_EMEM;
 	cpu_run(dev, j->H, j->T > 0 ? 4000 / j->T + 1 : 4000, heads, &p);
 	return 0;
 }

@@ -51,7 +51,7 @@ cpu_turns_of(struct kvk_dev *dev, const struct kvk_rope *rope)
 		return t;
 	cpu_turns_free(t);
 	if ((dev->turns = turns_new(rope)) == NULL)
-		cpu_fail(dev, CPU_EMEM, "out of memory for the angles of %zu positions", (size_t)CPU_TURNS);
+		cpu_fail(dev, KVK_EMEM, "out of memory for the angles of %zu positions", (size_t)CPU_TURNS);
 	return dev->turns;
 }
 

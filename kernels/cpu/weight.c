@@ -54,14 +54,14 @@ own(struct kvk_dev *dev, struct kvk_weight *w, size_t n, size_t size)
 	size_t bytes;
 
 	if (__builtin_mul_overflow(n, size, &bytes) || bytes > SIZE_MAX - 128) {
-		cpu_fail(dev, CPU_ESHAPE, "a matrix of %zu x %zu is too large", w->rows, w->cols);
+		cpu_fail(dev, KVK_ESHAPE, "a matrix of %zu x %zu is too large", w->rows, w->cols);
 		return NULL;
 	}
 	bytes = (bytes + 64) / 64 * 64;
 	if (take_spare(dev, w, bytes))
 		return w->memory;
 	if ((w->memory = aligned_alloc(64, bytes)) == NULL)
-		cpu_fail(dev, CPU_EMEM, "out of memory (%zu bytes wanted for a matrix)", bytes);
+		cpu_fail(dev, KVK_EMEM, "out of memory (%zu bytes wanted for a matrix)", bytes);
 	w->memory_bytes = bytes;
 	return w->memory;
 }
@@ -95,7 +95,7 @@ expand_all(struct kvk_dev *dev, struct kvk_weight *w, bool bf16)
 	const size_t step = 16384 / (w->cols + 1) + 1;
 
 	if ((w->owned = own(dev, w, w->rows * w->cols, sizeof(float))) == NULL)
-		return CPU_EMEM;
+		return KVK_EMEM;
 	cpu_run(dev, w->rows, step, expand_rows, &(struct expansion){ w, NULL, w->owned });
 	if (bf16)
 		cpu_run(dev, w->rows, step, round_rows, w);
@@ -136,10 +136,10 @@ pack_all(struct kvk_dev *dev, struct kvk_weight *w)
 	struct packing p = { .ops = cpu_fixed_best(), .w = w, .blocks = cpu_fixed_blocks(w->cols) };
 
 	if ((w->fixed = own(dev, w, panels * p.blocks, sizeof *w->fixed)) == NULL)
-		return CPU_EMEM;
+		return KVK_EMEM;
 	p.scratch = cpu_scratch(dev, (size_t)dev->threads, CPU_FIXED_COLS * w->cols * sizeof(float), &p.stride);
 	if (p.scratch == NULL)
-		return CPU_EMEM;
+		return KVK_EMEM;
 	cpu_run(dev, panels, 2, pack_panels, &p);
 	return 0;
 }
@@ -151,7 +151,7 @@ prepare(struct kvk_dev *dev, struct kvk_weight *w)
 	size_t elements;
 
 	if (__builtin_mul_overflow(w->rows, w->cols, &elements) || elements > SIZE_MAX / 8)
-		return cpu_fail(dev, CPU_ESHAPE, "a matrix of %zu x %zu is too large", w->rows, w->cols);
+		return cpu_fail(dev, KVK_ESHAPE, "a matrix of %zu x %zu is too large", w->rows, w->cols);
 	if (w->use == KVK_MANY_ROWS && dev->precision == KVK_PRECISION_I16)
 		return pack_all(dev, w);
 	if (w->use == KVK_MANY_ROWS && dev->precision == KVK_PRECISION_BF16)
@@ -172,13 +172,13 @@ cpu_weight_open(struct kvk_dev *dev, struct kvk_weight **out, const void *host, 
 
 	*out = NULL;
 	if (type >= KVK_N_TYPES || cpu_expand[type] == NULL)
-		return cpu_fail(dev, CPU_ETYPE, "a matrix cannot be of type %s",
+		return cpu_fail(dev, KVK_ETYPE, "a matrix cannot be of type %s",
 		    type < KVK_N_TYPES ? kvk_types[type].name : "unknown");
 	if (cols % kvk_types[type].block != 0)
-		return cpu_fail(dev, CPU_ESHAPE, "rows of %zu elements are no whole blocks of %s (%zu elements)", cols,
+		return cpu_fail(dev, KVK_ESHAPE, "rows of %zu elements are no whole blocks of %s (%zu elements)", cols,
 		    kvk_types[type].name, kvk_types[type].block);
 	if ((w = calloc(1, sizeof *w)) == NULL)
-		return cpu_fail(dev, CPU_EMEM, "out of memory");
+		return cpu_fail(dev, KVK_EMEM, "out of memory");
 	w->type = type;
 	w->use = use;
 	w->rows = rows;
@@ -206,7 +206,7 @@ cpu_rows(struct kvk_dev *dev, const struct kvk_weight *w, const int32_t *ids, si
 {
 	for (size_t i = 0; i < n; i++)
 		if (ids[i] < 0 || (size_t)ids[i] >= w->rows)
-			return cpu_fail(dev, CPU_ESHAPE, "row %d of a matrix of %zu rows", (int)ids[i], w->rows);
+			return cpu_fail(dev, KVK_ESHAPE, "row %d of a matrix of %zu rows", (int)ids[i], w->rows);
 	cpu_run(dev, n, 16384 / (w->cols + 1) + 1, expand_rows, &(struct expansion){ w, ids, y });
 	return 0;
 }

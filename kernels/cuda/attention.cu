@@ -86,21 +86,21 @@ static int
 check(struct kvk_dev *dev, const struct kvk_ragged *c, size_t n, size_t Hq)
 {
 	if (!cuda_is_float(c->type))
-		return cuda_fail(dev, CUDA_ETYPE, "attention: a cache is of type f32, f16 or bf16");
+		return cuda_fail(dev, KVK_ETYPE, "attention: a cache is of type f32, f16 or bf16");
 	if (c->H == 0 || Hq % c->H != 0)
 		return cuda_fail(
-		    dev, CUDA_ESHAPE, "attention: %zu query heads cannot share a cache of %zu heads", Hq, c->H);
+		    dev, KVK_ESHAPE, "attention: %zu query heads cannot share a cache of %zu heads", Hq, c->H);
 	for (size_t g = 0; g < c->H; g++) {
 		if (c->len[g] < n)
-			return cuda_fail(dev, CUDA_ESHAPE,
+			return cuda_fail(dev, KVK_ESHAPE,
 			    "attention: head %zu has %zu entries, fewer than the %zu new rows", g, c->len[g], n);
 		if (c->len[g] >= (size_t)1 << 30)
 			return cuda_fail(
-			    dev, CUDA_ESHAPE, "attention: head %zu has %zu entries, more than 2^30", g, c->len[g]);
+			    dev, KVK_ESHAPE, "attention: head %zu has %zu entries, more than 2^30", g, c->len[g]);
 	}
 	if (c->D > ATTEND_MAX_D)
 		return cuda_fail(
-		    dev, CUDA_ESHAPE, "attention: heads of %zu elements, more than %zu", c->D, ATTEND_MAX_D);
+		    dev, KVK_ESHAPE, "attention: heads of %zu elements, more than %zu", c->D, ATTEND_MAX_D);
 	return 0;
 }
 
@@ -146,7 +146,7 @@ plan_make(struct kvk_dev *dev, const struct kvk_ragged *c, const size_t *q_at, s
 	bool whole;
 
 	if (n * G >= (size_t)1 << 30)
-		return cuda_fail(dev, CUDA_ESHAPE, "attention: %zu rows of %zu heads each, more than 2^30", n, G);
+		return cuda_fail(dev, KVK_ESHAPE, "attention: %zu rows of %zu heads each, more than 2^30", n, G);
 	a->n = (unsigned)n;
 	a->G = (unsigned)G;
 	a->H = (unsigned)H;
@@ -162,7 +162,7 @@ plan_make(struct kvk_dev *dev, const struct kvk_ragged *c, const size_t *q_at, s
 	a->tiles = cuda_blocks(n * G, (size_t)p->height);
 	p->n_at = Hq + 3 * H;
 	if ((p->at = (size_t *)malloc(p->n_at * sizeof *p->at)) == NULL)
-		return cuda_fail(dev, CUDA_EMEM, "attention: out of memory");
+		return cuda_fail(dev, KVK_EMEM, "attention: out of memory");
 	memcpy(p->at, q_at, Hq * sizeof *q_at);
 	memcpy(p->at + Hq, c->start, H * sizeof *c->start);
 	memcpy(p->at + Hq + H, c->len, H * sizeof *c->len);
@@ -173,7 +173,7 @@ plan_make(struct kvk_dev *dev, const struct kvk_ragged *c, const size_t *q_at, s
 	}
 	a->pieces = plan_pieces(dev, p);
 	if ((size_t)a->tiles * H * a->pieces >= (size_t)1 << 31 || n * Hq >= (size_t)1 << 31)
-		return cuda_fail(dev, CUDA_ESHAPE, "attention: %zu rows of %zu heads are too many for one call", n, Hq);
+		return cuda_fail(dev, KVK_ESHAPE, "attention: %zu rows of %zu heads are too many for one call", n, Hq);
 	return 0;
 }
 
@@ -191,7 +191,7 @@ plan_memory(struct kvk_dev *dev, const struct kvk_ragged *c, struct plan *p)
 	int rc;
 
 	if (scratch == NULL)
-		return CUDA_EMEM;
+		return KVK_EMEM;
 	at = (const size_t *)cuda_take(&scratch, p->n_at, sizeof *at);
 	k = cuda_take(&scratch, packed, 2);
 	v = cuda_take(&scratch, packed, 2);

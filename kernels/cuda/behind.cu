@@ -28,9 +28,9 @@ int
 cuda_behind_check(struct kvk_dev *dev, const struct kvk_behind *x)
 {
 	if (!cuda_is_float(x->type))
-		return cuda_fail(dev, CUDA_ETYPE, "behind: keys and values are f32, f16 or bf16");
+		return cuda_fail(dev, KVK_ETYPE, "behind: keys and values are f32, f16 or bf16");
 	if (x->Hkv == 0 || x->Hq % x->Hkv != 0)
-		return cuda_fail(dev, CUDA_ESHAPE, "behind: %zu query heads cannot share %zu KV heads", x->Hq, x->Hkv);
+		return cuda_fail(dev, KVK_ESHAPE, "behind: %zu query heads cannot share %zu KV heads", x->Hq, x->Hkv);
 	return 0;
 }
 
@@ -263,7 +263,7 @@ cuda_behind(struct kvk_dev *dev, const struct kvk_behind *x, float *y, float *s)
 	z = cuda_behind_shape(x);
 	at = (char *)cuda_scratch(dev, cuda_room(z.Hq * z.n * z.all, 4) + cuda_room(cuda_behind_parts(&z), 4));
 	if (at == NULL)
-		return CUDA_EMEM;
+		return KVK_EMEM;
 	p = (float *)cuda_take(&at, z.Hq * z.n * z.all, 4);
 	part = (float *)cuda_take(&at, cuda_behind_parts(&z), 4);
 	if ((rc = cuda_behind_weights(dev, x, p)) != 0)

@@ -79,7 +79,7 @@ cuda_behind_back(struct kvk_dev *dev, const struct kvk_behind *x, const float *d
 	z = cuda_behind_shape(x);
 	at = (char *)cuda_scratch(dev, 2 * cuda_room(z.Hq * z.n * z.all, 4) + cuda_room(cuda_behind_parts(&z), 4));
 	if (at == NULL)
-		return CUDA_EMEM;
+		return KVK_EMEM;
 	p = (float *)cuda_take(&at, z.Hq * z.n * z.all, 4);
 	dp = (float *)cuda_take(&at, z.Hq * z.n * z.all, 4);
 	part = (float *)cuda_take(&at, cuda_behind_parts(&z), 4);

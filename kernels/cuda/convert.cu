@@ -55,7 +55,7 @@ int
 cuda_convert(struct kvk_dev *dev, void *y, enum kvk_type y_type, const void *x, enum kvk_type x_type, size_t n)
 {
 	if (!cuda_is_float(x_type) || !cuda_is_float(y_type))
-		return cuda_fail(dev, CUDA_ETYPE, "convert: types are f32, f16 and bf16");
+		return cuda_fail(dev, KVK_ETYPE, "convert: types are f32, f16 and bf16");
 	if (n == 0)
 		return 0;
 	return cuda_check(dev, CUDA_TYPED(x_type, launch_from, dev, y_type, y, x, n), "convert");

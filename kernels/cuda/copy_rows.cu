@@ -93,7 +93,7 @@ send_list(struct kvk_dev *dev, const struct kvk_copy *j, const size_t **list)
 	if (j->rows == NULL)
 		return 0;
 	if ((there = cuda_scratch(dev, bytes)) == NULL)
-		return CUDA_EMEM;
+		return KVK_EMEM;
 	*list = (const size_t *)there;
 	return cuda_upload(dev, there, j->rows, bytes);
 }
@@ -107,9 +107,9 @@ cuda_copy_rows(struct kvk_dev *dev, const struct kvk_copy *job)
 
 	if (same ? kvk_types[job->x_type].block != 1 : !cuda_is_float(job->x_type) || !cuda_is_float(job->y_type))
 		return cuda_fail(
-		    dev, CUDA_ETYPE, "copy_rows: types are f32, f16 and bf16, or the same plain type on both sides");
+		    dev, KVK_ETYPE, "copy_rows: types are f32, f16 and bf16, or the same plain type on both sides");
 	if (job->H > 1 && job->y_stride < job->n)
-		return cuda_fail(dev, CUDA_ESHAPE, "copy_rows: %zu rows of a head, and the next one %zu rows behind it",
+		return cuda_fail(dev, KVK_ESHAPE, "copy_rows: %zu rows of a head, and the next one %zu rows behind it",
 		    job->n, job->y_stride);
 	if (job->H * job->n * job->D == 0)
 		return 0;

@@ -59,13 +59,13 @@ find_symbols(struct kvk_dev *dev, struct cuda_products *p)
 	char why[256] = "";
 
 	if ((p->library = find_library(why, sizeof why)) == NULL)
-		return cuda_fail(dev, CUDA_EMATH,
+		return cuda_fail(dev, KVK_EMATH,
 		    "cuBLAS: %.140s; install it, or set KV_CUBLAS_LIBRARY to its path, or use --device cpu", why);
 	for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
 		void *f = dlsym(p->library, symbols[i].name);
 
 		if (f == NULL)
-			return cuda_fail(dev, CUDA_EMATH, "cuBLAS lacks %s: a newer one is needed", symbols[i].name);
+			return cuda_fail(dev, KVK_EMATH, "cuBLAS lacks %s: a newer one is needed", symbols[i].name);
 		*(void **)((char *)p + symbols[i].offset) = f;
 	}
 	return 0;
@@ -76,7 +76,7 @@ check(struct kvk_dev *dev, const struct cuda_products *p, cublasStatus_t status,
 {
 	if (status == CUBLAS_STATUS_SUCCESS)
 		return 0;
-	return cuda_fail(dev, status == CUBLAS_STATUS_ALLOC_FAILED ? CUDA_EMEM : CUDA_EMATH, "cuBLAS: %s: %s", what,
+	return cuda_fail(dev, status == CUBLAS_STATUS_ALLOC_FAILED ? KVK_EMEM : KVK_EMATH, "cuBLAS: %s: %s", what,
 	    p->text(status));
 }
 
@@ -89,7 +89,7 @@ cuda_products_open(struct kvk_dev *dev)
 	if (dev->products != NULL)
 		return 0;
 	if ((p = (struct cuda_products *)calloc(1, sizeof *p)) == NULL)
-		return cuda_fail(dev, CUDA_EMEM, "out of memory");
+		return cuda_fail(dev, KVK_EMEM, "out of memory");
 	dev->products = p;
 	if ((rc = find_symbols(dev, p)) == 0 && (rc = check(dev, p, p->create(&p->handle), "opening")) == 0)
 		rc = check(dev, p, p->set_stream(p->handle, dev->stream), "queue");
@@ -139,7 +139,7 @@ cuda_gemm(struct kvk_dev *dev, const struct cuda_gemm_job *g)
 	int rc;
 
 	if (!cuda_gemm_takes(g))
-		return cuda_fail(dev, CUDA_ESHAPE, "a product of %zu x %zu x %zu is too large", g->m, g->n, g->k);
+		return cuda_fail(dev, KVK_ESHAPE, "a product of %zu x %zu x %zu is too large", g->m, g->n, g->k);
 	if ((rc = cuda_products_open(dev)) != 0)
 		return rc;
 	return check(dev, dev->products,

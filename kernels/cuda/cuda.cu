@@ -29,8 +29,8 @@ cuda_check(struct kvk_dev *dev, cudaError_t status, const char *what)
 		return 0;
 	cudaGetLastError(); /* the next call begins clean, unless the context is lost */
 	if (status == cudaErrorMemoryAllocation)
-		return cuda_fail(dev, CUDA_EMEM, "%s: out of device memory", what);
-	return cuda_fail(dev, CUDA_ERUN, "%s: %s", what, cudaGetErrorString(status));
+		return cuda_fail(dev, KVK_EMEM, "%s: out of device memory", what);
+	return cuda_fail(dev, KVK_ERUN, "%s: %s", what, cudaGetErrorString(status));
 }
 
 /* Why there is no card to use at all; 0 and the number of cards, else the text. */
@@ -46,11 +46,11 @@ count_devices(int *n, char *why, size_t why_bytes)
 	cudaDriverGetVersion(&driver);
 	if (driver == 0) {
 		snprintf(why, why_bytes, "there is no NVIDIA driver: install it, or use --device cpu");
-		return KVK_NO_DEVICE;
+		return KVK_ENODEV;
 	}
 	if (status == cudaErrorNoDevice || status == cudaSuccess) {
 		snprintf(why, why_bytes, "the NVIDIA driver finds no card: use --device cpu");
-		return KVK_NO_DEVICE;
+		return KVK_ENODEV;
 	}
 	if (status == cudaErrorInsufficientDriver)
 		snprintf(why, why_bytes,
@@ -59,7 +59,7 @@ count_devices(int *n, char *why, size_t why_bytes)
 		    driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
 	else
 		snprintf(why, why_bytes, "%s: use --device cpu", cudaGetErrorString(status));
-	return CUDA_ERUN;
+	return KVK_ERUN;
 }
 
 int
@@ -72,17 +72,17 @@ cuda_find_device(int ordinal, cudaDeviceProp *prop, char *why, size_t why_bytes)
 	if (ordinal < 0 || ordinal >= n) {
 		snprintf(why, why_bytes, "there %s %d CUDA device%s, numbered from 0, and no number %d",
 		    n == 1 ? "is" : "are", n, n == 1 ? "" : "s", ordinal);
-		return KVK_NO_DEVICE;
+		return KVK_ENODEV;
 	}
 	if (cudaGetDeviceProperties(prop, ordinal) != cudaSuccess) {
 		snprintf(why, why_bytes, "%s", cudaGetErrorString(cudaGetLastError()));
-		return CUDA_ERUN;
+		return KVK_ERUN;
 	}
 	if (prop->major < MIN_MAJOR) {
 		snprintf(why, why_bytes,
 		    "%s has compute capability %d.%d, at least %d.0 is needed: use --device cpu", prop->name,
 		    prop->major, prop->minor, MIN_MAJOR);
-		return CUDA_ERUN;
+		return KVK_ERUN;
 	}
 	return 0;
 }
@@ -94,7 +94,7 @@ dev_describe(int ordinal, char *text, size_t bytes)
 	int n, rc;
 
 	if (count_devices(&n, text, bytes) != 0)
-		return KVK_NO_DEVICE;
+		return KVK_ENODEV;
 	if ((rc = cuda_find_device(ordinal, &prop, text, bytes)) == 0)
 		snprintf(text, bytes, "%s, %.1f GiB, compute capability %d.%d, precisions f32 bf16 (auto: bf16)",
 		    prop.name, (double)prop.totalGlobalMem / (1 << 30), prop.major, prop.minor);
@@ -145,15 +145,15 @@ dev_open(struct kvk_dev **dev, int ordinal, int threads, enum kvk_precision prec
 	*dev = NULL;
 	if (precision >= KVK_N_PRECISIONS) {
 		snprintf(why, why_bytes, "no precision %d", (int)precision);
-		return CUDA_ESHAPE;
+		return KVK_ESHAPE;
 	}
 	if (precision == KVK_PRECISION_I16) {
 		snprintf(why, why_bytes, "precision i16 is the CPU's: use bf16 or f32, or --device cpu");
-		return KVK_NO_DEVICE;
+		return KVK_ENODEV;
 	}
 	if ((d = (struct kvk_dev *)calloc(1, sizeof *d)) == NULL) {
 		snprintf(why, why_bytes, "out of memory");
-		return CUDA_EMEM;
+		return KVK_EMEM;
 	}
 	d->ordinal = ordinal;
 	d->threads = threads > 0 ? (size_t)threads : processors > 0 ? (size_t)processors : 1;

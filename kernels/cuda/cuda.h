@@ -17,14 +17,6 @@ extern "C" {
 
 #include "kernels/cuda/launch.h"
 
-enum cuda_error {
-	CUDA_EMEM = 1, /* no memory, on the device or the host */
-	CUDA_ETYPE,    /* an element type this operation does not take */
-	CUDA_ESHAPE,   /* sizes that do not fit each other, or the card's limits */
-	CUDA_ERUN,     /* the run-time library or the card refused */
-	CUDA_EMATH,    /* cuBLAS is missing, or refused */
-};
-
 struct cuda_products; /* cuBLAS, opened for whoever multiplies: kernels/cuda/cublas.cu */
 struct cuda_memory;     /* device memory: kernels/cuda/memory.cu */
 struct cuda_staging;  /* pinned host memory: kernels/cuda/staging.cu */
@@ -57,11 +49,11 @@ int cuda_fail(struct kvk_dev *dev, int code, const char *fmt, ...) __attribute__
 /* What card number `ordinal` is; not 0: none that can be used, and why says why. */
 int cuda_find_device(int ordinal, cudaDeviceProp *prop, char *why, size_t why_bytes);
 
-/* 0 for cudaSuccess, else CUDA_EMEM or CUDA_ERUN with "WHAT: the library's text".  Also for launches:
+/* 0 for cudaSuccess, else KVK_EMEM or KVK_ERUN with "WHAT: the library's text".  Also for launches:
  * return cuda_check(dev, KV_LAUNCH(...), "pool"). */
 int cuda_check(struct kvk_dev *dev, cudaError_t status, const char *what);
 
-/* `bytes` of device memory could not be had: CUDA_EMEM, or CUDA_ERUN where the card has failed, which any call may
+/* `bytes` of device memory could not be had: KVK_EMEM, or KVK_ERUN where the card has failed, which any call may
  * tell. */
 int cuda_no_memory(struct kvk_dev *dev, size_t bytes);
 

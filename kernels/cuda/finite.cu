@@ -35,12 +35,12 @@ cuda_finite(struct kvk_dev *dev, const void *x, enum kvk_type type, size_t n, si
 	int rc;
 
 	if (!cuda_is_float(type))
-		return cuda_fail(dev, CUDA_ETYPE, "finite: types are f32, f16 and bf16");
+		return cuda_fail(dev, KVK_ETYPE, "finite: types are f32, f16 and bf16");
 	*first = 0;
 	if (n == 0)
 		return 0;
 	if ((there = cuda_scratch(dev, sizeof *first)) == NULL)
-		return CUDA_EMEM;
+		return KVK_EMEM;
 	if ((rc = cuda_upload(dev, there, &n, sizeof n)) != 0 ||
 	    (rc = cuda_check(dev,
 		 type == KVK_F32 ? launch<uint32_t>(dev, there, x, 0x7f800000, n)

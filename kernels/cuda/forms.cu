@@ -97,10 +97,10 @@ int
 cuda_forms(struct kvk_dev *dev, const struct kvk_forms *job, double *z)
 {
 	if (!cuda_is_float(job->k_type))
-		return cuda_fail(dev, CUDA_ETYPE, "forms: types are f32, f16 and bf16");
+		return cuda_fail(dev, KVK_ETYPE, "forms: types are f32, f16 and bf16");
 	if (job->Hkv == 0 || job->Hq % job->Hkv != 0)
 		return cuda_fail(
-		    dev, CUDA_ESHAPE, "forms: %zu query heads cannot share %zu KV heads", job->Hq, job->Hkv);
+		    dev, KVK_ESHAPE, "forms: %zu query heads cannot share %zu KV heads", job->Hq, job->Hkv);
 	if (job->Hq == 0 || job->T == 0)
 		return 0;
 	return CUDA_TYPED(job->k_type, launch, dev, job, z);

@@ -158,13 +158,13 @@ refuse(struct kvk_dev *dev, const char *what, const struct shape *z)
 {
 	if (z->dim % 2 != 0 || z->dim > z->D)
 		return cuda_fail(
-		    dev, CUDA_ESHAPE, "%s: %zu of %zu elements cannot be rotated", what, z->dim, z->D);
+		    dev, KVK_ESHAPE, "%s: %zu of %zu elements cannot be rotated", what, z->dim, z->D);
 	if (z->dim * sizeof(float) > dev->prop.sharedMemPerBlock)
 		return cuda_fail(
-		    dev, CUDA_ESHAPE, "%s: %zu rotated elements are more than this card takes", what, z->dim);
+		    dev, KVK_ESHAPE, "%s: %zu rotated elements are more than this card takes", what, z->dim);
 	if (z->n * z->H >= INT32_MAX)
 		return cuda_fail(
-		    dev, CUDA_ESHAPE, "%s: %zu rows of %zu heads are more than a launch can have", what, z->n, z->H);
+		    dev, KVK_ESHAPE, "%s: %zu rows of %zu heads are more than a launch can have", what, z->n, z->H);
 	return 0;
 }
 
@@ -190,7 +190,7 @@ cuda_heads(struct kvk_dev *dev, const float *x, size_t n, size_t H, size_t D, co
 	int rc;
 
 	if (!cuda_is_float(y_type))
-		return cuda_fail(dev, CUDA_ETYPE, "heads: rows are stored as f32, f16 or bf16");
+		return cuda_fail(dev, KVK_ETYPE, "heads: rows are stored as f32, f16 or bf16");
 	if ((rc = refuse(dev, "heads", &z)) != 0 || n * H * D == 0)
 		return rc;
 	return cuda_check(dev, CUDA_TYPED(y_type, launch_heads, dev, &z, x, norm, eps, rope, at, y), "heads");

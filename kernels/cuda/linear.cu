@@ -55,7 +55,7 @@ linear_many(struct kvk_dev *dev, const struct kvk_weight *w, const float *x, siz
 	if (w->held == KVK_F32)
 		return multiply(dev, w, x, w->p, w->rows, KVK_F32, n, add, y);
 	if ((rounded = cuda_scratch(dev, n * w->cols * kvk_types[KVK_BF16].bytes)) == NULL)
-		return CUDA_EMEM;
+		return KVK_EMEM;
 	if ((rc = cuda_convert(dev, rounded, KVK_BF16, x, KVK_F32, n * w->cols)) != 0)
 		return rc;
 	return multiply(dev, w, rounded, w->p, w->rows, KVK_BF16, n, add, y);
@@ -75,7 +75,7 @@ linear_parts(struct kvk_dev *dev, const struct kvk_weight *w, const float *x, si
 
 	part = part < w->rows ? part : w->rows;
 	if ((at = (char *)cuda_scratch(dev, cuda_room(part * w->cols, size) + cuda_room(n * w->cols, size))) == NULL)
-		return CUDA_EMEM;
+		return KVK_EMEM;
 	m = cuda_take(&at, part * w->cols, size);
 	if (type == KVK_BF16) {
 		rc = cuda_convert(dev, at, KVK_BF16, x, KVK_F32, n * w->cols);
@@ -114,7 +114,7 @@ cuda_linear_rows(struct kvk_dev *dev, const struct kvk_weight *w, const float *x
 {
 	if (w->use != KVK_MANY_ROWS || w->held != KVK_F32)
 		return cuda_fail(
-		    dev, CUDA_ETYPE, "linear_rows: a weight opened for many rows in f32 is needed");
+		    dev, KVK_ETYPE, "linear_rows: a weight opened for many rows in f32 is needed");
 	return cuda_linear(dev, w, x, n, bias, add, y);
 }
 
@@ -127,7 +127,7 @@ cuda_linear_back(struct kvk_dev *dev, const struct kvk_weight *w, const float *d
 
 	if (w->use != KVK_MANY_ROWS || w->held != KVK_F32)
 		return cuda_fail(
-		    dev, CUDA_ETYPE, "linear_back: the way back needs a weight opened for many rows in f32");
+		    dev, KVK_ETYPE, "linear_back: the way back needs a weight opened for many rows in f32");
 	if ((rc = cuda_weight_ready(dev, w)) != 0)
 		return rc;
 	return cuda_product(dev, &p);

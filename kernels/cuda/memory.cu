@@ -157,7 +157,7 @@ int
 cuda_pool_open(struct kvk_dev *dev)
 {
 	if ((dev->pool = (struct cuda_memory *)calloc(1, sizeof *dev->pool)) == NULL)
-		return cuda_fail(dev, CUDA_EMEM, "out of memory");
+		return cuda_fail(dev, KVK_EMEM, "out of memory");
 	return 0;
 }
 
@@ -195,7 +195,7 @@ cuda_no_memory(struct kvk_dev *dev, size_t bytes)
 
 	if (status != cudaSuccess)
 		return cuda_check(dev, status, "the card");
-	return cuda_fail(dev, CUDA_EMEM, "out of device memory (%.1f MB wanted, %.1f MB free)", (double)bytes / MB,
+	return cuda_fail(dev, KVK_EMEM, "out of device memory (%.1f MB wanted, %.1f MB free)", (double)bytes / MB,
 	    (double)cuda_pool_room(dev) / MB);
 }
 

@@ -57,9 +57,9 @@ cuda_pool(struct kvk_dev *dev, const float *x, size_t H, size_t n, enum kvk_pool
 	cudaError_t status;
 
 	if (kind != KVK_POOL_NONE && width % 2 == 0)
-		return cuda_fail(dev, CUDA_ESHAPE, "pool: width %zu is not odd", width);
+		return cuda_fail(dev, KVK_ESHAPE, "pool: width %zu is not odd", width);
 	if (all / THREADS >= INT32_MAX)
-		return cuda_fail(dev, CUDA_ESHAPE, "pool: %zu places are more than a launch can have", all);
+		return cuda_fail(dev, KVK_ESHAPE, "pool: %zu places are more than a launch can have", all);
 	if (all == 0)
 		return 0;
 	if (kind == KVK_POOL_NONE)

@@ -56,7 +56,7 @@ cuda_product(struct kvk_dev *dev, const struct kvk_product *p)
 	if (p->k > SHORT && cuda_gemm_takes(&g))
 		return cuda_gemm(dev, &g);
 	if (across > INT32_MAX || down > INT32_MAX / across)
-		return cuda_fail(dev, CUDA_ESHAPE, "product: %zu x %zu is too large", p->m, p->n);
+		return cuda_fail(dev, KVK_ESHAPE, "product: %zu x %zu is too large", p->m, p->n);
 	return cuda_check(
 	    dev, KV_LAUNCH(product, (unsigned)(across * down), 256, 0, dev->stream, *p, across), "product");
 }

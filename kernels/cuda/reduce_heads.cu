@@ -32,11 +32,11 @@ cuda_reduce_heads(struct kvk_dev *dev, const float *x, size_t Hq, size_t Hkv, si
 	const size_t all = Hkv * n;
 
 	if (Hkv == 0 || Hq == 0 || Hq % Hkv != 0)
-		return cuda_fail(dev, CUDA_ESHAPE, "reduce_heads: %zu query heads cannot share %zu KV heads", Hq, Hkv);
+		return cuda_fail(dev, KVK_ESHAPE, "reduce_heads: %zu query heads cannot share %zu KV heads", Hq, Hkv);
 	if (how > KVK_MAX)
-		return cuda_fail(dev, CUDA_ESHAPE, "reduce_heads: heads are reduced by mean, sum or max");
+		return cuda_fail(dev, KVK_ESHAPE, "reduce_heads: heads are reduced by mean, sum or max");
 	if (all / THREADS >= INT32_MAX)
-		return cuda_fail(dev, CUDA_ESHAPE, "reduce_heads: %zu places are more than a launch can have", all);
+		return cuda_fail(dev, KVK_ESHAPE, "reduce_heads: %zu places are more than a launch can have", all);
 	if (all == 0)
 		return 0;
 	return cuda_check(dev,

@@ -85,7 +85,7 @@ cuda_rms_norm(struct kvk_dev *dev, const float *x, const float *w, float eps, si
 	if (n == 0 || d == 0)
 		return 0;
 	if (n > INT32_MAX)
-		return cuda_fail(dev, CUDA_ESHAPE, "rms_norm: %zu rows are more than a launch can have", n);
+		return cuda_fail(dev, KVK_ESHAPE, "rms_norm: %zu rows are more than a launch can have", n);
 	if (four)
 		status = KV_LAUNCH((norm_row<4>), cuda_blocks(n, 1), threads, 0, dev->stream, x, w, eps, d, y);
 	else
@@ -104,7 +104,7 @@ cuda_rms_norm_back(struct kvk_dev *dev, const float *x, const float *w, float ep
 	if (n == 0 || d == 0)
 		return 0;
 	if (n > INT32_MAX)
-		return cuda_fail(dev, CUDA_ESHAPE, "rms_norm_back: %zu rows are more than a launch can have", n);
+		return cuda_fail(dev, KVK_ESHAPE, "rms_norm_back: %zu rows are more than a launch can have", n);
 	if (four)
 		status = KV_LAUNCH((norm_row_back<4>), blocks, threads, 0, dev->stream, x, w, eps, dy, d, add, dx);
 	else

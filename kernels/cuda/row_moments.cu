@@ -144,7 +144,7 @@ cuda_row_moments(struct kvk_dev *dev, const float *x, size_t H, size_t n, size_t
 		return 0;
 	room = (char *)cuda_scratch(dev, cuda_room(sums, sizeof *part) + cuda_room(products, sizeof *part));
 	if (room == NULL)
-		return CUDA_EMEM;
+		return KVK_EMEM;
 	part = (double *)cuda_take(&room, sums, sizeof *part);
 	if ((rc = means(dev, x, H, n, D, part, mean)) != 0)
 		return rc;

@@ -206,13 +206,13 @@ static int
 check(struct kvk_dev *dev, const struct kvk_scores *j)
 {
 	if (!cuda_is_float(j->q_type) || !cuda_is_float(j->k_type))
-		return cuda_fail(dev, CUDA_ETYPE, "scores: queries and keys are f32, f16 or bf16");
+		return cuda_fail(dev, KVK_ETYPE, "scores: queries and keys are f32, f16 or bf16");
 	if (j->Hkv == 0 || j->Hq % j->Hkv != 0)
-		return cuda_fail(dev, CUDA_ESHAPE, "scores: %zu query heads cannot share %zu KV heads", j->Hq, j->Hkv);
+		return cuda_fail(dev, KVK_ESHAPE, "scores: %zu query heads cannot share %zu KV heads", j->Hq, j->Hkv);
 	if (j->rows > KVK_ENTROPY)
-		return cuda_fail(dev, CUDA_ESHAPE, "scores: no reduction %d", (int)j->rows);
+		return cuda_fail(dev, KVK_ESHAPE, "scores: no reduction %d", (int)j->rows);
 	if (j->n > j->T)
-		return cuda_fail(dev, CUDA_ESHAPE, "scores: %zu columns of %zu keys", j->n, j->T);
+		return cuda_fail(dev, KVK_ESHAPE, "scores: %zu columns of %zu keys", j->n, j->T);
 	return 0;
 }
 
@@ -293,7 +293,7 @@ run(struct kvk_dev *dev, const struct kvk_scores *j, uint32_t *seen, float *s)
 	int rc;
 
 	if (room == NULL)
-		return CUDA_EMEM;
+		return KVK_EMEM;
 	look(j, rows, seen, seen + j->n_q);
 	there = (uint32_t *)cuda_take(&room, j->n_q + reach, sizeof *seen);
 	if (rows > 0 && (rc = cuda_upload(dev, there, seen, (j->n_q + reach) * sizeof *seen)) != 0)
@@ -314,7 +314,7 @@ cuda_scores(struct kvk_dev *dev, const struct kvk_scores *j, float *s)
 	if (j->n == 0 || j->Hq == 0)
 		return 0;
 	if ((seen = (uint32_t *)malloc((j->n_q + j->Hq / j->Hkv * j->n_q / SCORE_ROWS + 2) * sizeof *seen)) == NULL)
-		return cuda_fail(dev, CUDA_EMEM, "scores: no memory for %zu rows", j->n_q);
+		return cuda_fail(dev, KVK_EMEM, "scores: no memory for %zu rows", j->n_q);
 	rc = run(dev, j, seen, s);
 	free(seen);
 	return rc;

@@ -377,11 +377,11 @@ prepare(struct kvk_dev *dev, const struct kvk_select *j, size_t chunks, struct r
 	    cuda_room(j->H * chunks * WARPS, sizeof *r->kept);
 	struct progress *heads = (struct progress *)malloc(j->H * sizeof *heads);
 	char *at;
-	int rc = CUDA_EMEM;
+	int rc = KVK_EMEM;
 
 	*all = true;
 	if (heads == NULL) {
-		cuda_fail(dev, CUDA_EMEM, "select: out of memory for %zu heads", j->H);
+		cuda_fail(dev, KVK_EMEM, "select: out of memory for %zu heads", j->H);
 		goto done;
 	}
 	if ((at = (char *)cuda_scratch(dev, bytes)) == NULL)
@@ -422,10 +422,10 @@ refuse(struct kvk_dev *dev, const struct kvk_select *j)
 {
 	if (j->T > INT32_MAX)
 		return cuda_fail(
-		    dev, CUDA_ESHAPE, "select: %zu tokens are more than 32-bit positions can count", j->T);
+		    dev, KVK_ESHAPE, "select: %zu tokens are more than 32-bit positions can count", j->T);
 	for (size_t g = 0; g < j->H; g++)
 		if (j->offset[g + 1] < j->offset[g] || j->offset[g + 1] - j->offset[g] > j->T)
-			return cuda_fail(dev, CUDA_ESHAPE, "select: head %zu has places %zu to %zu for entries of %zu",
+			return cuda_fail(dev, KVK_ESHAPE, "select: head %zu has places %zu to %zu for entries of %zu",
 			    g, j->offset[g], j->offset[g + 1], j->T);
 	return 0;
 }

@@ -62,7 +62,7 @@ whole(const void *a, const void *b, const void *c, size_t n)
 static int
 too_many(struct kvk_dev *dev, size_t n)
 {
-	return cuda_fail(dev, CUDA_ESHAPE, "silu_mul: %zu elements are more than a launch can have", n);
+	return cuda_fail(dev, KVK_ESHAPE, "silu_mul: %zu elements are more than a launch can have", n);
 }
 
 int

@@ -34,7 +34,7 @@ open_piece(struct kvk_dev *dev, struct cuda_piece *p)
 	cudaEventDestroy(p->done);
 	p->host = NULL;
 	rc = cuda_check(dev, status, "pinned host memory");
-	return rc == CUDA_EMEM ? cuda_fail(dev, rc, "out of pinned host memory (%zu bytes wanted)", CUDA_PIECE) : rc;
+	return rc == KVK_EMEM ? cuda_fail(dev, rc, "out of pinned host memory (%zu bytes wanted)", CUDA_PIECE) : rc;
 }
 
 void *
@@ -66,7 +66,7 @@ staging(struct kvk_dev *dev)
 	if ((dev->staging = (struct cuda_staging *)calloc(1, sizeof *dev->staging)) != NULL)
 		dev->staging->n = FEW;
 	else
-		cuda_fail(dev, CUDA_EMEM, "out of memory");
+		cuda_fail(dev, KVK_EMEM, "out of memory");
 	return dev->staging;
 }
 
@@ -123,7 +123,7 @@ put_small(struct kvk_dev *dev, void *dst, const void *host, size_t bytes)
 	int rc;
 
 	if (s == NULL || open_piece(dev, &s->small) != 0)
-		return CUDA_EMEM;
+		return KVK_EMEM;
 	if (bytes > CUDA_PIECE - s->used) {
 		if ((rc = cuda_piece_wait(dev, &s->small)) != 0)
 			return rc;
@@ -165,7 +165,7 @@ static int
 begin_filling(struct kvk_dev *dev, struct filling *f, const char *host, size_t at, size_t bytes)
 {
 	if ((f->piece = cuda_piece_next(dev)) == NULL)
-		return CUDA_EMEM;
+		return KVK_EMEM;
 	f->at = at;
 	f->copy.to = f->piece->host;
 	f->copy.from = host + at;
@@ -181,7 +181,7 @@ cuda_stage(struct kvk_dev *dev, const void *host, size_t bytes, size_t most, cud
 	const size_t width = s != NULL ? open_stage(dev, s, (bytes + most - 1) / most) : 0;
 	struct filling ring[MOST];
 	size_t at = 0, begun = 0, sent = 0;
-	int rc = s != NULL ? 0 : CUDA_EMEM;
+	int rc = s != NULL ? 0 : KVK_EMEM;
 
 	while ((rc == 0 && at < bytes) || sent < begun) { /* after a fault: until nobody reads the host's bytes */
 		struct filling *f = &ring[begun % MOST];
@@ -258,14 +258,14 @@ get(struct kvk_dev *dev, void *host, enum kvk_type host_type, const void *src, e
 	if (n == 0)
 		return cuda_check(dev, cudaStreamSynchronize(dev->stream), "the card");
 	if (type != host_type && (room = (char *)cuda_scratch(dev, (n < step ? n : step) * out)) == NULL)
-		return CUDA_EMEM;
+		return KVK_EMEM;
 	for (size_t m; n > 0 && rc == 0; n -= m, from += m * in, to += m * out) {
 		struct arrival now = { cuda_piece_next(dev), to, 0 };
 
 		m = n < step ? n : step;
 		now.bytes = m * out;
 		if (now.p == NULL)
-			return CUDA_EMEM;
+			return KVK_EMEM;
 		if (room != NULL)
 			rc = cuda_convert(dev, room, host_type, from, type, m);
 		if (rc == 0)
@@ -290,6 +290,6 @@ int
 cuda_get_as(struct kvk_dev *dev, void *host, enum kvk_type host_type, const void *src, enum kvk_type type, size_t n)
 {
 	if (!cuda_is_float(type) || !cuda_is_float(host_type))
-		return cuda_fail(dev, CUDA_ETYPE, "get_as: types are f32, f16 and bf16");
+		return cuda_fail(dev, KVK_ETYPE, "get_as: types are f32, f16 and bf16");
 	return get(dev, host, host_type, src, type, n);
 }

@@ -85,7 +85,7 @@ take_memory(struct kvk_dev *dev, struct kvk_weight *w)
 	int rc;
 
 	if (dev->spares == NULL && (dev->spares = (struct cuda_spares *)calloc(1, sizeof *dev->spares)) == NULL)
-		return cuda_fail(dev, CUDA_EMEM, "out of memory");
+		return cuda_fail(dev, KVK_EMEM, "out of memory");
 	if (!take_spare(dev, w, bytes)) {
 		rc = cuda_check(dev, cudaEventCreateWithFlags(&w->event, cudaEventDisableTiming), "an event");
 		if (rc != 0)
@@ -107,7 +107,7 @@ copy_piece(struct kvk_dev *dev, const struct kvk_weight *w, struct cuda_piece *p
 	int rc;
 
 	if (w->held != w->type && (at = cuda_piece_device(dev, piece)) == NULL)
-		return CUDA_EMEM;
+		return KVK_EMEM;
 	rc = cuda_check(
 	    dev, cudaMemcpyAsync(at, piece->host, bytes, cudaMemcpyHostToDevice, dev->copies), "copy of a matrix");
 	if (rc == 0 && w->held != w->type)
@@ -154,13 +154,13 @@ check_matrix(struct kvk_dev *dev, enum kvk_type type, size_t rows, size_t cols)
 	size_t elements;
 
 	if (type >= KVK_N_TYPES || kvk_types[type].integer)
-		return cuda_fail(dev, CUDA_ETYPE, "a matrix cannot be of type %s",
+		return cuda_fail(dev, KVK_ETYPE, "a matrix cannot be of type %s",
 		    type < KVK_N_TYPES ? kvk_types[type].name : "unknown");
 	if (cols % kvk_types[type].block != 0)
-		return cuda_fail(dev, CUDA_ESHAPE, "rows of %zu elements are no whole blocks of %s (%zu elements)",
+		return cuda_fail(dev, KVK_ESHAPE, "rows of %zu elements are no whole blocks of %s (%zu elements)",
 		    cols, kvk_types[type].name, kvk_types[type].block);
 	if (__builtin_mul_overflow(rows, cols, &elements) || elements > SIZE_MAX / 8)
-		return cuda_fail(dev, CUDA_ESHAPE, "a matrix of %zu x %zu is too large", rows, cols);
+		return cuda_fail(dev, KVK_ESHAPE, "a matrix of %zu x %zu is too large", rows, cols);
 	return 0;
 }
 
@@ -175,7 +175,7 @@ cuda_weight_open(struct kvk_dev *dev, struct kvk_weight **out, const void *host,
 	if ((rc = check_matrix(dev, type, rows, cols)) != 0)
 		return rc;
 	if ((w = (struct kvk_weight *)calloc(1, sizeof *w)) == NULL)
-		return cuda_fail(dev, CUDA_EMEM, "out of memory");
+		return cuda_fail(dev, KVK_EMEM, "out of memory");
 	w->type = type;
 	w->held = held_type(dev, type, use);
 	w->use = use;

@@ -294,12 +294,12 @@ refused(void **state)
 	pair_ok(&p, p.op->get(p.dev, &x, device, sizeof x)); /* all is well afterwards */
 	pair_free(&p, device);
 	assert_true(p.op->room(p.dev) > 0);
-	assert_int_equal(p.op->open(&dev, 1000, 0, KVK_PRECISION_F32, why, sizeof why), KVK_NO_DEVICE);
+	assert_int_equal(p.op->open(&dev, 1000, 0, KVK_PRECISION_F32, why, sizeof why), KVK_ENODEV);
 	assert_null(dev);
 	assert_non_null(strstr(why, "no number 1000"));
-	assert_int_equal(p.op->open(&dev, 0, 0, KVK_PRECISION_I16, why, sizeof why), KVK_NO_DEVICE);
+	assert_int_equal(p.op->open(&dev, 0, 0, KVK_PRECISION_I16, why, sizeof why), KVK_ENODEV);
 	assert_string_equal(why, "precision i16 is the CPU's: use bf16 or f32, or --device cpu");
-	assert_int_equal(p.op->describe(1000, why, sizeof why), KVK_NO_DEVICE);
+	assert_int_equal(p.op->describe(1000, why, sizeof why), KVK_ENODEV);
 	assert_int_equal(p.op->describe(0, why, sizeof why), 0);
 	assert_non_null(strstr(why, "precisions f32 bf16 (auto: bf16)"));
 	assert_int_equal(p.op->precision(p.dev), KVK_PRECISION_F32);
