@@ -24,7 +24,7 @@ struct kv_emit;
 /* For one prompt of T tokens and n_behind rows behind it.  The device is asked for nothing, and may become another,
  * before the first layer comes.  Fails: KV_EMEM. */
 int kv_emit_new(struct kv_emit **out, const struct kv_emit_options *o, size_t T, size_t n_behind, struct kv_err *e);
-void kv_emit_free(struct kv_emit *x); /* when the writer has settled: kv_writer_settle() */
+void kv_emit_free(struct kv_emit *x); /* settles the writer, which may be reading x's memory: kv_writer_settle() */
 
 /* One layer, as kv_prefill() shows it, and its layer end. */
 int kv_emit_layer(struct kv_emit *x, const struct kv_layer_view *view, struct kv_err *e);

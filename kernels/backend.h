@@ -4,7 +4,8 @@
  * Nothing above this file knows which device it has.  kernels/ includes nothing of ours but this file.
  *
  * Conventions
- * - Every function returns 0, or a non-zero error number whose text error() gives.
+ * - A function that returns an int returns 0, or one of enum kvk_error, whose text error() gives; describe(), open()
+ *   and card() give theirs themselves.  A pointer that is NULL: no memory, if its contract says nothing else.
  * - `float *`, `void *` parameters point to device memory (alloc, view); `const size_t *`, `const int32_t *` arrays and
  *   structs are host memory, read before the call returns.  Arrays are row-major, slowest axis first, and never overlap
  *   unless a contract says so.
@@ -13,8 +14,8 @@
  *   as long as the row keeps its place modulo KVK_ROW_TILE (so a prompt's rows are bit-identical with and without rows
  *   behind them, and a prompt may be cut into chunks of a multiple of KVK_ROW_TILE rows).
  *   Not so for products on CUDA: cuBLAS chooses its kernel by the number of rows, so that a row's last bits may depend
- *   on it.  A prompt's rows are the same bytes with and without rows behind them nevertheless, because the two are
- *   never rows of one product (lib/model/prefill.c).
+ *   on it.  Whoever wants a prompt's rows to be the same bytes with and without rows behind them never makes the two
+ *   rows of one product.
  * - Two devices agree within the bound that an operation states; comparisons and integers agree exactly.
  *
  * Axes: Hq query heads, Hkv KV heads (Hq a multiple of Hkv; query head h reads KV head h / (Hq/Hkv)), T tokens, D head
@@ -239,7 +240,9 @@ struct kvk_backend {
 	int (*open)(struct kvk_dev **dev, int ordinal, int threads, enum kvk_precision precision, char *why,
 	    size_t why_bytes);
 	void (*close)(struct kvk_dev *dev);
-	/* Text for the last error of this device; lives until the next call. */
+	/* Text for the last error of this device; lives until the next call.  It begins with the operation, as the
+	 * table names it, "pool: width 2 is not odd", where that is what is wrong; not so where memory, a library or
+	 * the device itself is: "out of device memory (...)", "cuBLAS: ...", "the card: ...". */
 	const char *(*error)(struct kvk_dev *dev);
 
 	/* The precision in use: never auto. */

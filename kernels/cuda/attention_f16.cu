@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Attention on tensor cores with f16 factors: kernels/cuda/attention_mma.h. */
+ * Attention on tensor cores with f16 factors: kernels/cuda/attention_mma.h.  attention_bf16.cu is apart because ptxas
+ * is long at these kernels: two files compile side by side. */
 #include "kernels/cuda/attention_mma.h"
 
 int

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Attention of rows that stand behind a prompt, and what they see of it on average.. */
+ * Attention of rows that stand behind a prompt, and what they see of it on average. */
 #include "kernels/cuda/behind_sums.h"
 
 #include <math.h>

@@ -244,8 +244,8 @@ land(struct kvk_dev *dev, struct arrival *a)
 	return rc;
 }
 
-/* While the host empties a piece the card fills the next.  Conversion happens on the card, in scratch memory of two
- * pieces: the second's copy is queued before the first's kernel is overwritten, in queue order. */
+/* While the host empties a piece the card fills the next.  Conversion happens on the card, in scratch memory of one
+ * piece: what overwrites it is queued behind the copy that reads it. */
 static int
 get(struct kvk_dev *dev, void *host, enum kvk_type host_type, const void *src, enum kvk_type type, size_t n)
 {
