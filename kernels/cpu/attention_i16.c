@@ -74,9 +74,9 @@ struct tile {
 static size_t
 tile_bytes(const struct job *j)
 {
-	const size_t R = j->R, Dv = j->a->Dv, work = cpu_room(8 * Dv, 2);
-	const size_t tile = cpu_room(R * Dv, 2) + cpu_room(Dv, 2) + cpu_room(R, 4) + cpu_sums_bytes(R, Dv) +
-	    cpu_room(BAND * BLOCK, 4) + cpu_room(BAND * BLOCK, 2) + cpu_room(BAND, 4);
+	const size_t R = j->R, Dv = j->a->Dv, work = cpu_taken(8 * Dv, 2);
+	const size_t tile = cpu_taken(R * Dv, 2) + cpu_taken(Dv, 2) + cpu_taken(R, 4) + cpu_sums_bytes(R, Dv) +
+	    cpu_taken(BAND * BLOCK, 4) + cpu_taken(BAND * BLOCK, 2) + cpu_taken(BAND, 4);
 
 	return tile > work ? tile : work;
 }
@@ -183,12 +183,12 @@ cpu_attention_i16(struct kvk_dev *dev, struct attention *a)
 
 	a->Dv = I16_WIDTH(a->D);
 	j.ops = cpu_attention_avx2.works() ? &cpu_attention_avx2 : &cpu_attention_portable;
-	j.block_bytes = 2 * cpu_room(a->Dv / 2 * BLOCK, 4) + 2 * cpu_room(BLOCK, 4) + 64;
+	j.block_bytes = 2 * cpu_taken(a->Dv / 2 * BLOCK, 4) + 2 * cpu_taken(BLOCK, 4) + 64;
 	for (size_t g = 0; g < H; g++)
 		blocks += (a->cache->len[g] + BLOCK - 1) / BLOCK;
 	a->stride = tile_bytes(&j);
 	a->scratch = cpu_scratch(
-	    dev, 1, threads * a->stride + blocks * j.block_bytes + cpu_room(H + 1, sizeof *j.first), &all);
+	    dev, 1, threads * a->stride + blocks * j.block_bytes + cpu_taken(H + 1, sizeof *j.first), &all);
 	if (a->scratch == NULL)
 		return KVK_EMEM;
 	j.blocks = a->scratch + threads * a->stride;

@@ -86,18 +86,18 @@ take_memory(struct tile *t, struct kvk_dev *dev)
 	char *at;
 
 	t->work_stride = cpu_block_bytes(j->D);
-	bytes = cpu_room(row, 4) + cpu_room(q, 4) + cpu_room(heads * t->room, 4) +
-	    2 * cpu_room(group_size(j) * t->room, sizeof(size_t)) + cpu_room(p, 4) + 2 * cpu_room(meta, 4) +
-	    2 * cpu_room(columns, 8) + threads * t->work_stride;
+	bytes = cpu_taken(row, 4) + cpu_taken(q, 4) + cpu_taken(heads * t->room, 4) +
+	    2 * cpu_taken(group_size(j) * t->room, sizeof(size_t)) + cpu_taken(p, 4) + 2 * cpu_taken(meta, 4) +
+	    2 * cpu_taken(columns, 8) + threads * t->work_stride;
 	if ((at = cpu_scratch(dev, 1, bytes, &unused)) == NULL)
 		return KVK_EMEM;
 	t->row = cpu_take_f32(&at, row);
 	t->q = cpu_take_f32(&at, q);
 	t->norm = cpu_take_f32(&at, heads * t->room);
 	t->sees = (size_t *)(void *)at;
-	at += cpu_room(group_size(j) * t->room, sizeof(size_t));
+	at += cpu_taken(group_size(j) * t->room, sizeof(size_t));
 	t->place = (size_t *)(void *)at;
-	at += cpu_room(group_size(j) * t->room, sizeof(size_t));
+	at += cpu_taken(group_size(j) * t->room, sizeof(size_t));
 	t->p = cpu_take_f32(&at, p);
 	t->ref = cpu_take_f32(&at, meta);
 	t->sum = cpu_take_f32(&at, meta);

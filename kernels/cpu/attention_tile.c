@@ -15,8 +15,8 @@
 size_t
 cpu_tile_bytes(const struct attention *a, size_t R)
 {
-	return cpu_room(R * a->D, 4) + cpu_room(BAND * BLOCK, 4) + cpu_room(a->D * BLOCK, 4) +
-	       cpu_room(BLOCK * a->Dv, 4);
+	return cpu_taken(R * a->D, 4) + cpu_taken(BAND * BLOCK, 4) + cpu_taken(a->D * BLOCK, 4) +
+	       cpu_taken(BLOCK * a->Dv, 4);
 }
 
 struct attention_tile

@@ -38,8 +38,8 @@ struct work {
 static size_t
 work_bytes(const struct job *j)
 {
-	return 2 * cpu_room(j->all * j->R, 4) + cpu_room(BLOCK * j->Dv, 4) + 5 * cpu_room(j->R * j->Dv, 4) +
-	       2 * cpu_room(j->R, 4);
+	return 2 * cpu_taken(j->all * j->R, 4) + cpu_taken(BLOCK * j->Dv, 4) + 5 * cpu_taken(j->R * j->Dv, 4) +
+	       2 * cpu_taken(j->R, 4);
 }
 
 static struct work
@@ -321,7 +321,7 @@ prepare(struct kvk_dev *dev, struct job *j, size_t room, char **front)
 	j->Dv = (x->D + 7) / 8 * 8;
 	j->all = x->T + x->n;
 	j->stride = (work_bytes(j) + 63) / 64 * 64;
-	*front = cpu_scratch(dev, 1, (size_t)dev->threads * j->stride + cpu_room(room, sizeof(float)), &room);
+	*front = cpu_scratch(dev, 1, (size_t)dev->threads * j->stride + cpu_taken(room, sizeof(float)), &room);
 	if (*front == NULL)
 		return KVK_EMEM;
 	j->scratch = *front;

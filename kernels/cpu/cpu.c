@@ -50,7 +50,7 @@ cpu_scratch(struct kvk_dev *dev, size_t n, size_t bytes, size_t *stride)
 }
 
 size_t
-cpu_room(size_t n, size_t size)
+cpu_taken(size_t n, size_t size)
 {
 	return (n * size + 63) / 64 * 64;
 }
@@ -60,7 +60,7 @@ cpu_take_f32(char **at, size_t n)
 {
 	void *p = *at;
 
-	*at += cpu_room(n, sizeof(float));
+	*at += cpu_taken(n, sizeof(float));
 	return p;
 }
 
@@ -69,7 +69,7 @@ cpu_take_f64(char **at, size_t n)
 {
 	void *p = *at;
 
-	*at += cpu_room(n, sizeof(double));
+	*at += cpu_taken(n, sizeof(double));
 	return p;
 }
 

@@ -62,8 +62,8 @@ void cpu_run(struct kvk_dev *dev, size_t n, size_t step, cpu_piece_fn *fn, void 
 /* The next n floats (or doubles) of a piece: *at advances to the next multiple of 64 bytes. */
 float *cpu_take_f32(char **at, size_t n);
 double *cpu_take_f64(char **at, size_t n);
-/* What cpu_take_* will use for n elements of `size` bytes. */
-size_t cpu_room(size_t n, size_t size);
+/* The bytes that cpu_take_* uses for n elements of `size` bytes. */
+size_t cpu_taken(size_t n, size_t size);
 
 /* Expand n blocks (elements, for plain types) at x, of any alignment, to floats; NULL for I32. */
 typedef void cpu_expand_fn(const uint8_t *x, float *y, size_t n);

@@ -91,8 +91,8 @@ int
 cpu_forms(struct kvk_dev *dev, const struct kvk_forms *job, double *z)
 {
 	const size_t D = job->D, N = padded(D), pieces = (job->T + KEYS - 1) / KEYS;
-	const size_t bytes = cpu_room(D, sizeof(float)) + 2 * cpu_room(KEYS * N, sizeof(double)) +
-	    cpu_room(D * N, sizeof(double));
+	const size_t bytes = cpu_taken(D, sizeof(float)) + 2 * cpu_taken(KEYS * N, sizeof(double)) +
+	    cpu_taken(D * N, sizeof(double));
 	struct work w = { job, z, NULL, 0 };
 
 	if (!cpu_is_float(job->k_type))

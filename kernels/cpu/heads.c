@@ -85,7 +85,7 @@ cpu_heads(struct kvk_dev *dev, const float *x, size_t n, size_t H, size_t D, con
 		return cpu_fail(dev, KVK_ETYPE, "heads: rows are stored as f32, f16 or bf16");
 	if (rope != NULL && (rope->dim % 2 != 0 || rope->dim > D))
 		return cpu_fail(dev, KVK_ESHAPE, "heads: %zu of %zu elements cannot be rotated", rope->dim, D);
-	job.scratch = cpu_scratch(dev, (size_t)dev->threads, 2 * cpu_room(D, sizeof(float)), &job.stride);
+	job.scratch = cpu_scratch(dev, (size_t)dev->threads, 2 * cpu_taken(D, sizeof(float)), &job.stride);
 	if (job.scratch == NULL)
 		return KVK_EMEM;
 	if (rope != NULL && (job.turns = cpu_turns_of(dev, rope)) == NULL)

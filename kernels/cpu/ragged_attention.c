@@ -16,7 +16,7 @@
 size_t
 cpu_sums_bytes(size_t R, size_t Dv)
 {
-	return cpu_room(R * Dv, 4) + 2 * cpu_room(R, 4);
+	return cpu_taken(R * Dv, 4) + 2 * cpu_taken(R, 4);
 }
 
 struct attention_sums
@@ -181,7 +181,7 @@ few_rows(struct kvk_dev *dev, struct attention *a)
 
 	for (size_t g = 0; g < H; g++)
 		units += (a->cache->len[g] + PIECE - 1) / PIECE;
-	if ((a->scratch = cpu_scratch(dev, 1, threads * own + units * f.sums_bytes + cpu_room(H + 1, sizeof *f.first),
+	if ((a->scratch = cpu_scratch(dev, 1, threads * own + units * f.sums_bytes + cpu_taken(H + 1, sizeof *f.first),
 		 &all)) == NULL)
 		return KVK_EMEM;
 	a->stride = own;

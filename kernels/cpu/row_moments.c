@@ -95,8 +95,8 @@ int
 cpu_row_moments(struct kvk_dev *dev, const float *x, size_t H, size_t n, size_t D, double *mean, double *cov)
 {
 	const size_t N = padded(D);
-	const size_t bytes =
-	    cpu_room(ROWS * N, sizeof(double)) + cpu_room(D * TURNED, sizeof(double)) + cpu_room(D * N, sizeof(double));
+	const size_t bytes = cpu_taken(ROWS * N, sizeof(double)) + cpu_taken(D * TURNED, sizeof(double)) +
+	    cpu_taken(D * N, sizeof(double));
 	struct job j = { x, n, D, mean, cov, NULL, 0 };
 
 	if ((j.scratch = cpu_scratch(dev, (size_t)dev->threads, bytes, &j.stride)) == NULL)

@@ -22,8 +22,8 @@
 size_t
 cpu_block_bytes(size_t D)
 {
-	return 2 * cpu_room(KEYS * D, 4) + cpu_room(STRIP * KEYS, 4) + cpu_room(KEYS * D, 8) + cpu_room(STRIP * D, 8) +
-	    cpu_room(STRIP * KEYS, 8);
+	return 2 * cpu_taken(KEYS * D, 4) + cpu_taken(STRIP * KEYS, 4) + cpu_taken(KEYS * D, 8) +
+	    cpu_taken(STRIP * D, 8) + cpu_taken(STRIP * KEYS, 8);
 }
 
 struct cpu_block_work

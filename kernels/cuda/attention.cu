@@ -184,8 +184,8 @@ plan_memory(struct kvk_dev *dev, const struct kvk_ragged *c, struct plan *p)
 	struct attend *a = &p->a;
 	const size_t Hq = (size_t)a->H * a->G, packed = p->pack ? p->entries * a->row : 0;
 	const size_t sums = a->pieces > 1 ? (size_t)a->H * a->pieces * a->n * a->G : 0;
-	char *scratch = (char *)cuda_scratch(dev, cuda_room(p->n_at, sizeof *p->at) + 2 * cuda_room(packed, 2) +
-	                                              cuda_room(sums * a->D, 4) + cuda_room(sums, 8));
+	char *scratch = (char *)cuda_scratch(dev, cuda_taken(p->n_at, sizeof *p->at) + 2 * cuda_taken(packed, 2) +
+	                                              cuda_taken(sums * a->D, 4) + cuda_taken(sums, 8));
 	const size_t *at, *start;
 	void *k, *v;
 	int rc;
@@ -197,7 +197,7 @@ plan_memory(struct kvk_dev *dev, const struct kvk_ragged *c, struct plan *p)
 	v = cuda_take(&scratch, packed, 2);
 	a->o = (float *)cuda_take(&scratch, sums * a->D, 4);
 	a->ml = (float *)cuda_take(&scratch, sums, 8);
-	if ((rc = cuda_upload(dev, (void *)at, p->at, p->n_at * sizeof *at)) != 0)
+	if ((rc = cuda_put(dev, (void *)at, p->at, p->n_at * sizeof *at)) != 0)
 		return rc;
 	a->q_at = at;
 	start = at + Hq;

@@ -77,7 +77,7 @@ cuda_behind_back(struct kvk_dev *dev, const struct kvk_behind *x, const float *d
 	if ((rc = cuda_behind_check(dev, x)) != 0)
 		return rc;
 	z = cuda_behind_shape(x);
-	at = (char *)cuda_scratch(dev, 2 * cuda_room(z.Hq * z.n * z.all, 4) + cuda_room(cuda_behind_parts(&z), 4));
+	at = (char *)cuda_scratch(dev, 2 * cuda_taken(z.Hq * z.n * z.all, 4) + cuda_taken(cuda_behind_parts(&z), 4));
 	if (at == NULL)
 		return KVK_EMEM;
 	p = (float *)cuda_take(&at, z.Hq * z.n * z.all, 4);

@@ -95,7 +95,7 @@ send_list(struct kvk_dev *dev, const struct kvk_copy *j, const size_t **list)
 	if ((there = cuda_scratch(dev, bytes)) == NULL)
 		return KVK_EMEM;
 	*list = (const size_t *)there;
-	return cuda_upload(dev, there, j->rows, bytes);
+	return cuda_put(dev, there, j->rows, bytes);
 }
 
 int

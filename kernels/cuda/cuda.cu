@@ -115,7 +115,7 @@ dev_close(struct kvk_dev *dev)
 	cuda_fetches_close(dev);
 	cuda_staging_close(dev);
 	cuda_crew_close(dev->crew);
-	cuda_pool_close(dev);
+	cuda_memory_close(dev);
 	if (dev->copies != NULL)
 		cudaStreamDestroy(dev->copies);
 	if (dev->stream != NULL)
@@ -132,7 +132,7 @@ open_streams(struct kvk_dev *d)
 	    (rc = cuda_check(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "a queue")) != 0 ||
 	    (rc = cuda_check(d, cudaStreamCreateWithFlags(&d->copies, cudaStreamNonBlocking), "a queue")) != 0)
 		return rc;
-	return cuda_pool_open(d);
+	return cuda_memory_open(d);
 }
 
 static int
@@ -207,7 +207,7 @@ const struct kvk_backend kvk_cuda = {
 	.get_as = cuda_get_as,
 	.wait = dev_wait,
 	.copy_rows = cuda_copy_rows,
-	.room = cuda_pool_room,
+	.room = cuda_room,
 	.weight_open = cuda_weight_open,
 	.weight_close = cuda_weight_close,
 	.rows = cuda_rows,

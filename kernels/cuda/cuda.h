@@ -34,7 +34,7 @@ struct kvk_dev {
 	cudaEvent_t computed;         /* what is fetched */
 	cudaStream_t copies;          /* weights on their way; an event per weight orders them */
 	struct cuda_products *products;
-	struct cuda_memory *pool;
+	struct cuda_memory *memory;
 	struct cuda_staging *staging;
 	struct cuda_crew *crew; /* NULL: nothing was so large yet that it needs one */
 	struct cuda_spares *spares;
@@ -62,20 +62,16 @@ int cuda_no_memory(struct kvk_dev *dev, size_t bytes);
 void *cuda_scratch(struct kvk_dev *dev, size_t bytes);
 /* The next n elements of `size` bytes of a piece: *at advances to the next multiple of 256 bytes. */
 void *cuda_take(char **at, size_t n, size_t size);
-/* What cuda_take() will use. */
-size_t cuda_room(size_t n, size_t size);
-
-/* Host bytes to the device in queue order; the host bytes may change when the call returns.  For small arrays: offsets,
- * positions, lengths. */
-int cuda_upload(struct kvk_dev *dev, void *dst, const void *host, size_t bytes);
+/* The bytes of it that cuda_take() uses. */
+size_t cuda_taken(size_t n, size_t size);
 
 /* Device memory in the order of dev->stream: freed memory may be handed out again at once, since whoever gets it queues
  * behind its last user.  256-byte aligned; NULL when there is no more. */
 void *cuda_alloc(struct kvk_dev *dev, size_t bytes);
 void cuda_free(struct kvk_dev *dev, void *p); /* NULL is fine */
-int cuda_pool_open(struct kvk_dev *dev);
-void cuda_pool_close(struct kvk_dev *dev);
-size_t cuda_pool_room(struct kvk_dev *dev);
+int cuda_memory_open(struct kvk_dev *dev);
+void cuda_memory_close(struct kvk_dev *dev);
+size_t cuda_room(struct kvk_dev *dev);
 const void *cuda_view(struct kvk_dev *dev, const void *host, size_t bytes);
 void cuda_unview(struct kvk_dev *dev, const void *p);
 
@@ -99,6 +95,7 @@ int cuda_piece_wait(struct kvk_dev *dev, struct cuda_piece *piece);
  * a time.  send() gets them in order, with the bytes from `at` on, queues the copy and calls cuda_piece_queued(). */
 typedef int cuda_send_fn(struct kvk_dev *dev, void *ctx, struct cuda_piece *piece, size_t at, size_t bytes);
 int cuda_stage(struct kvk_dev *dev, const void *host, size_t bytes, size_t most, cuda_send_fn *send, void *ctx);
+/* Host bytes to the device in queue order: operations use it for their offsets, positions, lengths. */
 int cuda_put(struct kvk_dev *dev, void *dst, const void *host, size_t bytes);
 int cuda_get(struct kvk_dev *dev, void *host, const void *src, size_t bytes);
 int cuda_get_as(

@@ -2,7 +2,7 @@
  * Weights as they stand in a file, sixteen elements at a time, on the card: the twin of kernels/cpu/expand.c, which
  * describes GGUF's blocks, with the same order of operations and no contraction, so that results are the same bits.
  *
- * cuda_expand_group<TYPE>(x, g, y): elements 16 g .. 16 g + 15 of the block at x.  All sizes of blocks are even, and
+ * dequant_block_group<TYPE>(x, g, y): elements 16 g .. 16 g + 15 of the block at x.  All sizes of blocks are even, and
  * memory of the card begins at a multiple of 256, so that a block is 2-byte aligned; those whose size is a multiple of
  * four are read by words.
  */
@@ -73,12 +73,12 @@ dequant_scale_and_min(const uint8_t *x, int g, float d, float dmin, float *scale
 }
 
 template <enum kvk_type TYPE>
-static __device__ void cuda_expand_group(const uint8_t *x, int g, float *y);
+static __device__ void dequant_block_group(const uint8_t *x, int g, float *y);
 
 /* Sixteen floats, by fours where they lie so. */
 template <>
 __device__ inline void
-cuda_expand_group<KVK_F32>(const uint8_t *x, int g, float *y)
+dequant_block_group<KVK_F32>(const uint8_t *x, int g, float *y)
 {
 	const float *f = (const float *)x + GROUP * g;
 
@@ -110,7 +110,7 @@ dequant_words(const uint8_t *x, uint32_t w[8])
 
 template <>
 __device__ inline void
-cuda_expand_group<KVK_F16>(const uint8_t *x, int g, float *y)
+dequant_block_group<KVK_F16>(const uint8_t *x, int g, float *y)
 {
 	uint32_t w[8];
 
@@ -121,7 +121,7 @@ cuda_expand_group<KVK_F16>(const uint8_t *x, int g, float *y)
 
 template <>
 __device__ inline void
-cuda_expand_group<KVK_BF16>(const uint8_t *x, int g, float *y)
+dequant_block_group<KVK_BF16>(const uint8_t *x, int g, float *y)
 {
 	uint32_t w[8];
 
@@ -132,7 +132,7 @@ cuda_expand_group<KVK_BF16>(const uint8_t *x, int g, float *y)
 
 template <>
 __device__ inline void
-cuda_expand_group<KVK_Q4_0>(const uint8_t *x, int g, float *y)
+dequant_block_group<KVK_Q4_0>(const uint8_t *x, int g, float *y)
 {
 	uint32_t q[4];
 
@@ -142,7 +142,7 @@ cuda_expand_group<KVK_Q4_0>(const uint8_t *x, int g, float *y)
 
 template <>
 __device__ inline void
-cuda_expand_group<KVK_Q4_1>(const uint8_t *x, int g, float *y)
+dequant_block_group<KVK_Q4_1>(const uint8_t *x, int g, float *y)
 {
 	uint32_t q[4];
 
@@ -152,7 +152,7 @@ cuda_expand_group<KVK_Q4_1>(const uint8_t *x, int g, float *y)
 
 template <>
 __device__ inline void
-cuda_expand_group<KVK_Q5_0>(const uint8_t *x, int g, float *y)
+dequant_block_group<KVK_Q5_0>(const uint8_t *x, int g, float *y)
 {
 	uint32_t q[4];
 
@@ -163,7 +163,7 @@ cuda_expand_group<KVK_Q5_0>(const uint8_t *x, int g, float *y)
 
 template <>
 __device__ inline void
-cuda_expand_group<KVK_Q5_1>(const uint8_t *x, int g, float *y)
+dequant_block_group<KVK_Q5_1>(const uint8_t *x, int g, float *y)
 {
 	uint32_t q[4];
 
@@ -174,7 +174,7 @@ cuda_expand_group<KVK_Q5_1>(const uint8_t *x, int g, float *y)
 
 template <>
 __device__ inline void
-cuda_expand_group<KVK_Q8_0>(const uint8_t *x, int g, float *y)
+dequant_block_group<KVK_Q8_0>(const uint8_t *x, int g, float *y)
 {
 	const float d = dequant_half(x);
 	uint32_t q[4];
@@ -186,7 +186,7 @@ cuda_expand_group<KVK_Q8_0>(const uint8_t *x, int g, float *y)
 
 template <>
 __device__ inline void
-cuda_expand_group<KVK_Q2_K>(const uint8_t *x, int g, float *y)
+dequant_block_group<KVK_Q2_K>(const uint8_t *x, int g, float *y)
 {
 	const float d = dequant_half(x + 80), dmin = dequant_half(x + 82);
 	uint32_t q[4];
@@ -197,7 +197,7 @@ cuda_expand_group<KVK_Q2_K>(const uint8_t *x, int g, float *y)
 
 template <>
 __device__ inline void
-cuda_expand_group<KVK_Q3_K>(const uint8_t *x, int g, float *y)
+dequant_block_group<KVK_Q3_K>(const uint8_t *x, int g, float *y)
 {
 	const uint8_t *sc = x + 96;
 	const int s = (sc[g % 8] >> 4 * (g / 8) & 15) | (sc[8 + g % 4] >> 2 * (g / 4) & 3) << 4;
@@ -212,7 +212,7 @@ cuda_expand_group<KVK_Q3_K>(const uint8_t *x, int g, float *y)
 
 template <>
 __device__ inline void
-cuda_expand_group<KVK_Q4_K>(const uint8_t *x, int g, float *y)
+dequant_block_group<KVK_Q4_K>(const uint8_t *x, int g, float *y)
 {
 	float scale, min;
 	uint32_t q[4];
@@ -224,7 +224,7 @@ cuda_expand_group<KVK_Q4_K>(const uint8_t *x, int g, float *y)
 
 template <>
 __device__ inline void
-cuda_expand_group<KVK_Q5_K>(const uint8_t *x, int g, float *y)
+dequant_block_group<KVK_Q5_K>(const uint8_t *x, int g, float *y)
 {
 	float scale, min;
 	uint32_t q[4], fifth[4];
@@ -239,7 +239,7 @@ cuda_expand_group<KVK_Q5_K>(const uint8_t *x, int g, float *y)
 
 template <>
 __device__ inline void
-cuda_expand_group<KVK_Q6_K>(const uint8_t *x, int g, float *y)
+dequant_block_group<KVK_Q6_K>(const uint8_t *x, int g, float *y)
 {
 	const int side = g / 8, p = g % 8 / 2, j0 = 16 * (g % 2);
 	uint32_t low[4], high[4];
@@ -276,11 +276,11 @@ DEQUANT_BLOCK(KVK_Q6_K, 256, 210);
 /* Group number i of a row that begins at x. */
 template <enum kvk_type TYPE>
 static __device__ inline void
-dequant_group(const uint8_t *x, size_t i, float *y)
+dequant_row_group(const uint8_t *x, size_t i, float *y)
 {
 	constexpr unsigned groups = dequant_block<TYPE>::elements / GROUP;
 
-	cuda_expand_group<TYPE>(x + i / groups * dequant_block<TYPE>::bytes, (int)(i % groups), y);
+	dequant_block_group<TYPE>(x + i / groups * dequant_block<TYPE>::bytes, (int)(i % groups), y);
 }
 
 /* Element j of a row of a plain type; for the ends that are no whole group, which other types do not have. */
@@ -295,6 +295,18 @@ dequant_element(const uint8_t *x, size_t j)
 	if (TYPE == KVK_BF16)
 		return __bfloat162float(((const __nv_bfloat16 *)x)[j]);
 	return 0;
+}
+
+/* A group to where it belongs, by fours where that lies so. */
+static __device__ inline void
+dequant_put(float *y, const float *v)
+{
+	if ((uintptr_t)y % 16 == 0)
+		for (int i = 0; i < 4; i++)
+			((float4 *)y)[i] = make_float4(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]);
+	else
+		for (int j = 0; j < GROUP; j++)
+			y[j] = v[j];
 }
 
 /* Call WHAT<TYPE>(...) for a weight type; the default is unreachable, weight_open() refuses the others. */

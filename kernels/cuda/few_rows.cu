@@ -35,11 +35,11 @@ KV_KERNEL(32 * WARPS) few_rows(struct few f)
 		float b[EACH][GROUP];
 
 		for (int r = 0; r < EACH; r++)
-			dequant_group<TYPE>(w[r], g, b[r]);
+			dequant_row_group<TYPE>(w[r], g, b[r]);
 		for (int i = 0; i < N; i++) {
 			float a[GROUP];
 
-			cuda_expand_group<KVK_F32>((const uint8_t *)(f.x + i * f.cols + g * GROUP), 0, a);
+			dequant_block_group<KVK_F32>((const uint8_t *)(f.x + i * f.cols + g * GROUP), 0, a);
 			for (int r = 0; r < EACH; r++)
 				for (int j = 0; j < GROUP; j++)
 					sum[r][i] = fmaf(a[j], b[r][j], sum[r][i]);

@@ -41,7 +41,7 @@ cuda_finite(struct kvk_dev *dev, const void *x, enum kvk_type type, size_t n, si
 		return 0;
 	if ((there = cuda_scratch(dev, sizeof *first)) == NULL)
 		return KVK_EMEM;
-	if ((rc = cuda_upload(dev, there, &n, sizeof n)) != 0 ||
+	if ((rc = cuda_put(dev, there, &n, sizeof n)) != 0 ||
 	    (rc = cuda_check(dev,
 		 type == KVK_F32 ? launch<uint32_t>(dev, there, x, 0x7f800000, n)
 				 : launch<uint16_t>(dev, there, x, type == KVK_F16 ? 0x7c00 : 0x7f80, n),

@@ -5,7 +5,7 @@
  * A block has a row, or some heads of it; a warp has a head.  Angles are formed in double precision and their sines
  * taken there: in single precision they are off by 1e-3 and more at position 20,000.  All sums are the CPU's, rounded
  * one by one. */
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/row_math.h"
 
 #include <math.h>
 
@@ -80,7 +80,7 @@ head_squares(const float *x, size_t D)
 
 	for (size_t d = threadIdx.x % 32; d < D; d += 32)
 		sum += (double)x[d] * (double)x[d];
-	return rows_warp_sum(sum);
+	return row_warp_sum(sum);
 }
 
 /* One head of a row, by a warp. */
@@ -90,7 +90,7 @@ store_head(const struct shape *z, const float *x, const float *norm, float eps, 
 {
 	const unsigned D = (unsigned)z->D, dim = (unsigned)z->dim, pairs = dim / 2, lane = threadIdx.x % 32;
 	const unsigned step = z->interleaved ? 2 : 1, other = z->interleaved ? 1 : pairs;
-	const float scale = NORM ? (float)rows_scale(head_squares(x, z->D), z->D, eps) : 1;
+	const float scale = NORM ? (float)row_scale(head_squares(x, z->D), z->D, eps) : 1;
 
 	for (unsigned i = lane; i < pairs; i += 32) {
 		const unsigned p = i * step, q = p + other;
@@ -230,10 +230,10 @@ head_back(const struct shape *z, const float *x, const float *norm, float eps, c
 	}
 	for (size_t d = lane; d < z->D; d += 32)
 		along += (double)__fmul_rn(norm[d], turned_back(z, turn, dy, d)) * (double)x[d];
-	s = rows_scale(head_squares(x, z->D), z->D, eps);
-	pull = (float)(s * s * s * rows_warp_sum(along) / (double)z->D);
+	s = row_scale(head_squares(x, z->D), z->D, eps);
+	pull = (float)(s * s * s * row_warp_sum(along) / (double)z->D);
 	for (size_t d = lane; d < z->D; d += 32)
-		dx[d] = rows_norm_back((float)s, pull, x[d], norm[d], turned_back(z, turn, dy, d));
+		dx[d] = row_norm_back((float)s, pull, x[d], norm[d], turned_back(z, turn, dy, d));
 }
 
 KV_KERNEL(THREADS)

@@ -74,7 +74,7 @@ linear_parts(struct kvk_dev *dev, const struct kvk_weight *w, const float *x, si
 	int rc = 0;
 
 	part = part < w->rows ? part : w->rows;
-	if ((at = (char *)cuda_scratch(dev, cuda_room(part * w->cols, size) + cuda_room(n * w->cols, size))) == NULL)
+	if ((at = (char *)cuda_scratch(dev, cuda_taken(part * w->cols, size) + cuda_taken(n * w->cols, size))) == NULL)
 		return KVK_EMEM;
 	m = cuda_take(&at, part * w->cols, size);
 	if (type == KVK_BF16) {

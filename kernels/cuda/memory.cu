@@ -24,9 +24,9 @@ struct cuda_memory {
 };
 
 static struct block **
-bucket(struct cuda_memory *pool, const void *p)
+bucket(struct cuda_memory *m, const void *p)
 {
-	return &pool->used[((uintptr_t)p / ALIGN * 0x9e3779b97f4a7c15u) >> 54];
+	return &m->used[((uintptr_t)p / ALIGN * 0x9e3779b97f4a7c15u) >> 54];
 }
 
 /* Sizes that many requests share: an eighth of a power of two apart. */
@@ -41,26 +41,26 @@ round_up(size_t bytes)
 }
 
 static void
-drop(struct cuda_memory *pool, struct block **at)
+drop(struct cuda_memory *m, struct block **at)
 {
 	struct block *b = *at;
 
 	*at = b->next;
-	pool->idle_bytes -= b->bytes;
+	m->idle_bytes -= b->bytes;
 	cudaFree(b->p);
 	free(b);
 }
 
 /* The oldest ones go first, until `most` bytes lie idle. */
 static void
-trim(struct cuda_memory *pool, size_t most)
+trim(struct cuda_memory *m, size_t most)
 {
 	size_t bytes = 0;
 
-	for (struct block **at = &pool->idle; *at != NULL;) {
+	for (struct block **at = &m->idle; *at != NULL;) {
 		bytes += (*at)->bytes;
 		if (bytes > most)
-			drop(pool, at);
+			drop(m, at);
 		else
 			at = &(*at)->next;
 	}
@@ -68,11 +68,11 @@ trim(struct cuda_memory *pool, size_t most)
 
 /* The idle block that `bytes` fill best, at least by three quarters, or NULL. */
 static struct block *
-take_idle(struct cuda_memory *pool, size_t bytes)
+take_idle(struct cuda_memory *m, size_t bytes)
 {
 	struct block **best = NULL, *b;
 
-	for (struct block **at = &pool->idle; *at != NULL; at = &(*at)->next)
+	for (struct block **at = &m->idle; *at != NULL; at = &(*at)->next)
 		if ((*at)->bytes >= bytes && (*at)->bytes - bytes <= bytes / 3 &&
 		    (best == NULL || (*at)->bytes < (*best)->bytes))
 			best = at;
@@ -80,7 +80,7 @@ take_idle(struct cuda_memory *pool, size_t bytes)
 		return NULL;
 	b = *best;
 	*best = b->next;
-	pool->idle_bytes -= b->bytes;
+	m->idle_bytes -= b->bytes;
 	return b;
 }
 
@@ -96,7 +96,7 @@ fresh(struct kvk_dev *dev, size_t bytes)
 		return b;
 	cudaGetLastError();
 	cuda_spares_release(dev);
-	trim(dev->pool, 0);
+	trim(dev->memory, 0);
 	if (cudaMalloc(&b->p, bytes) == cudaSuccess)
 		return b;
 	cudaGetLastError();
@@ -107,20 +107,20 @@ fresh(struct kvk_dev *dev, size_t bytes)
 void *
 cuda_alloc_known(struct kvk_dev *dev, size_t bytes, bool *used)
 {
-	struct cuda_memory *pool = dev->pool;
+	struct cuda_memory *m = dev->memory;
 	struct block *b, **list;
 
 	if (bytes > SIZE_MAX / 2)
 		return NULL;
 	bytes = round_up(bytes > 0 ? bytes : 1);
-	b = take_idle(pool, bytes);
+	b = take_idle(m, bytes);
 	*used = b != NULL;
 	if (b == NULL && (b = fresh(dev, bytes)) == NULL)
 		return NULL;
-	list = bucket(pool, b->p);
+	list = bucket(m, b->p);
 	b->next = *list;
 	*list = b;
-	pool->used_bytes += b->bytes;
+	m->used_bytes += b->bytes;
 	return b->p;
 }
 
@@ -135,57 +135,57 @@ cuda_alloc(struct kvk_dev *dev, size_t bytes)
 void
 cuda_free(struct kvk_dev *dev, void *p)
 {
-	struct cuda_memory *pool = dev->pool;
+	struct cuda_memory *m = dev->memory;
 	struct block **at, *b;
 
 	if (p == NULL)
 		return;
-	for (at = bucket(pool, p); *at != NULL && (*at)->p != p; at = &(*at)->next)
+	for (at = bucket(m, p); *at != NULL && (*at)->p != p; at = &(*at)->next)
 		;
 	if ((b = *at) == NULL)
 		return;
 	*at = b->next;
-	b->next = pool->idle;
-	pool->idle = b;
-	pool->used_bytes -= b->bytes;
-	pool->idle_bytes += b->bytes;
-	if (pool->idle_bytes > KEEP && pool->idle_bytes > pool->used_bytes)
-		trim(pool, pool->used_bytes > KEEP ? pool->used_bytes : KEEP);
+	b->next = m->idle;
+	m->idle = b;
+	m->used_bytes -= b->bytes;
+	m->idle_bytes += b->bytes;
+	if (m->idle_bytes > KEEP && m->idle_bytes > m->used_bytes)
+		trim(m, m->used_bytes > KEEP ? m->used_bytes : KEEP);
 }
 
 int
-cuda_pool_open(struct kvk_dev *dev)
+cuda_memory_open(struct kvk_dev *dev)
 {
-	if ((dev->pool = (struct cuda_memory *)calloc(1, sizeof *dev->pool)) == NULL)
+	if ((dev->memory = (struct cuda_memory *)calloc(1, sizeof *dev->memory)) == NULL)
 		return cuda_fail(dev, KVK_EMEM, "out of memory");
 	return 0;
 }
 
 void
-cuda_pool_close(struct kvk_dev *dev)
+cuda_memory_close(struct kvk_dev *dev)
 {
-	struct cuda_memory *pool = dev->pool;
+	struct cuda_memory *m = dev->memory;
 
-	if (pool == NULL)
+	if (m == NULL)
 		return;
-	trim(pool, 0);
+	trim(m, 0);
 	for (size_t i = 0; i < BUCKETS; i++)
-		for (struct block *b = pool->used[i], *next; b != NULL; b = next) {
+		for (struct block *b = m->used[i], *next; b != NULL; b = next) {
 			next = b->next;
 			cudaFree(b->p);
 			free(b);
 		}
-	free(pool);
+	free(m);
 }
 
 size_t
-cuda_pool_room(struct kvk_dev *dev)
+cuda_room(struct kvk_dev *dev)
 {
 	size_t free_bytes = 0, total = 0;
 
 	if (cudaMemGetInfo(&free_bytes, &total) != cudaSuccess)
 		cudaGetLastError();
-	return free_bytes + dev->pool->idle_bytes;
+	return free_bytes + dev->memory->idle_bytes;
 }
 
 int
@@ -196,7 +196,7 @@ cuda_no_memory(struct kvk_dev *dev, size_t bytes)
 	if (status != cudaSuccess)
 		return cuda_check(dev, status, "the card");
 	return cuda_fail(dev, KVK_EMEM, "out of device memory (%.1f MB wanted, %.1f MB free)", (double)bytes / MB,
-	    (double)cuda_pool_room(dev) / MB);
+	    (double)cuda_room(dev) / MB);
 }
 
 void *
@@ -213,7 +213,7 @@ cuda_scratch(struct kvk_dev *dev, size_t bytes)
 }
 
 size_t
-cuda_room(size_t n, size_t size)
+cuda_taken(size_t n, size_t size)
 {
 	return (n * size + ALIGN - 1) / ALIGN * ALIGN;
 }
@@ -223,7 +223,7 @@ cuda_take(char **at, size_t n, size_t size)
 {
 	void *p = *at;
 
-	*at += cuda_room(n, size);
+	*at += cuda_taken(n, size);
 	return p;
 }
 

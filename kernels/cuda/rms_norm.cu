@@ -3,7 +3,7 @@
  * dx_j = s (w_j dy_j - x_j s^2 mean_k(w_k dy_k x_k)).
  *
  * A block per row.  Sums are in double precision, as the CPU's, and all else is its arithmetic too. */
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/row_math.h"
 
 #define THREADS 512 /* the most; see threads_for() */
 
@@ -18,16 +18,16 @@ norm_row(const float *x, const float *w, float eps, size_t d, float *y)
 	float v[V], u[V], scale;
 
 	for (size_t j = threadIdx.x * V; j < d; j += blockDim.x * V) {
-		rows_load<V>(x + row + j, v);
-		sum = rows_squares<V>(sum, v);
+		row_load<V>(x + row + j, v);
+		sum = row_squares<V>(sum, v);
 	}
-	scale = (float)rows_scale(rows_block_sum(sum, part), d, eps);
+	scale = (float)row_scale(row_block_sum(sum, part), d, eps);
 	for (size_t j = threadIdx.x * V; j < d; j += blockDim.x * V) {
-		rows_load<V>(x + row + j, v);
-		rows_load<V>(w + j, u);
+		row_load<V>(x + row + j, v);
+		row_load<V>(w + j, u);
 		for (int i = 0; i < V; i++)
 			v[i] = v[i] * scale * u[i];
-		rows_store<V>(y + row + j, v);
+		row_store<V>(y + row + j, v);
 	}
 }
 
@@ -43,26 +43,26 @@ norm_row_back(const float *x, const float *w, float eps, const float *dy, size_t
 	float v[V], u[V], g[V], old[V], pull;
 
 	for (size_t j = threadIdx.x * V; j < d; j += blockDim.x * V) {
-		rows_load<V>(x + row + j, v);
-		rows_load<V>(w + j, u);
-		rows_load<V>(dy + row + j, g);
-		sum = rows_squares<V>(sum, v);
+		row_load<V>(x + row + j, v);
+		row_load<V>(w + j, u);
+		row_load<V>(dy + row + j, g);
+		sum = row_squares<V>(sum, v);
 		for (int i = 0; i < V; i++)
 			along += (double)(u[i] * g[i]) * (double)v[i];
 	}
-	s = rows_scale(rows_block_sum(sum, part), d, eps);
-	pull = (float)(s * s * s * rows_block_sum(along, part_along) / (double)d);
+	s = row_scale(row_block_sum(sum, part), d, eps);
+	pull = (float)(s * s * s * row_block_sum(along, part_along) / (double)d);
 	for (size_t j = threadIdx.x * V; j < d; j += blockDim.x * V) {
-		rows_load<V>(x + row + j, v);
-		rows_load<V>(w + j, u);
-		rows_load<V>(dy + row + j, g);
+		row_load<V>(x + row + j, v);
+		row_load<V>(w + j, u);
+		row_load<V>(dy + row + j, g);
 		for (int i = 0; i < V; i++)
-			v[i] = rows_norm_back((float)s, pull, v[i], u[i], g[i]);
+			v[i] = row_norm_back((float)s, pull, v[i], u[i], g[i]);
 		if (add != 0)
-			rows_load<V>(dx + row + j, old);
+			row_load<V>(dx + row + j, old);
 		for (int i = 0; i < V && add != 0; i++)
 			v[i] = __fadd_rn(old[i], v[i]);
-		rows_store<V>(dx + row + j, v);
+		row_store<V>(dx + row + j, v);
 	}
 }
 
@@ -78,7 +78,7 @@ threads_for(size_t d, size_t step)
 int
 cuda_rms_norm(struct kvk_dev *dev, const float *x, const float *w, float eps, size_t n, size_t d, float *y)
 {
-	const bool four = rows_by_four(x, d) && rows_by_four(w, d) && rows_by_four(y, d);
+	const bool four = row_by_four(x, d) && row_by_four(w, d) && row_by_four(y, d);
 	const unsigned threads = threads_for(d, four ? 4 : 1);
 	cudaError_t status;
 
@@ -97,7 +97,7 @@ int
 cuda_rms_norm_back(struct kvk_dev *dev, const float *x, const float *w, float eps, const float *dy, size_t n, size_t d,
     int add, float *dx)
 {
-	const bool four = rows_by_four(x, d) && rows_by_four(w, d) && rows_by_four(dy, d) && rows_by_four(dx, d);
+	const bool four = row_by_four(x, d) && row_by_four(w, d) && row_by_four(dy, d) && row_by_four(dx, d);
 	const unsigned threads = threads_for(d, four ? 4 : 1), blocks = cuda_blocks(n, 1);
 	cudaError_t status;
 

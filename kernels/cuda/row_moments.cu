@@ -142,7 +142,7 @@ cuda_row_moments(struct kvk_dev *dev, const float *x, size_t H, size_t n, size_t
 
 	if (H == 0 || D == 0)
 		return 0;
-	room = (char *)cuda_scratch(dev, cuda_room(sums, sizeof *part) + cuda_room(products, sizeof *part));
+	room = (char *)cuda_scratch(dev, cuda_taken(sums, sizeof *part) + cuda_taken(products, sizeof *part));
 	if (room == NULL)
 		return KVK_EMEM;
 	part = (double *)cuda_take(&room, sums, sizeof *part);

@@ -170,8 +170,8 @@ pass(struct kvk_dev *dev, const struct score_work *w, const struct kept *k, floa
 static size_t
 kept_bytes(const struct score_work *w, size_t rows)
 {
-	return cuda_room(rows * w->columns, sizeof(float)) + cuda_room(rows * w->tiles, sizeof(float)) +
-	       cuda_room(rows * w->tiles, sizeof(double));
+	return cuda_taken(rows * w->columns, sizeof(float)) + cuda_taken(rows * w->tiles, sizeof(float)) +
+	       cuda_taken(rows * w->tiles, sizeof(double));
 }
 
 /* KV heads of one pass. */
@@ -286,9 +286,9 @@ run(struct kvk_dev *dev, const struct kvk_scores *j, uint32_t *seen, float *s)
 	const int many = j->n_q > KEPT_ROWS;
 	struct score_work w = plan(dev, j, many);
 	const size_t rows = w.q.n, reach = (rows + SCORE_ROWS - 1) / SCORE_ROWS;
-	const size_t work = many ? j->Hq * cuda_room(j->n_q, 16) : together(dev, &w) * kept_bytes(&w, rows);
+	const size_t work = many ? j->Hq * cuda_taken(j->n_q, 16) : together(dev, &w) * kept_bytes(&w, rows);
 	float *mean = j->rows == KVK_VAR ? j->mean : NULL;
-	char *room = (char *)cuda_scratch(dev, cuda_room(j->n_q + reach, sizeof *seen) + work);
+	char *room = (char *)cuda_scratch(dev, cuda_taken(j->n_q + reach, sizeof *seen) + work);
 	uint32_t *there;
 	int rc;
 
@@ -296,7 +296,7 @@ run(struct kvk_dev *dev, const struct kvk_scores *j, uint32_t *seen, float *s)
 		return KVK_EMEM;
 	look(j, rows, seen, seen + j->n_q);
 	there = (uint32_t *)cuda_take(&room, j->n_q + reach, sizeof *seen);
-	if (rows > 0 && (rc = cuda_upload(dev, there, seen, (j->n_q + reach) * sizeof *seen)) != 0)
+	if (rows > 0 && (rc = cuda_put(dev, there, seen, (j->n_q + reach) * sizeof *seen)) != 0)
 		return rc;
 	w.sees = there;
 	w.reach = there + j->n_q;

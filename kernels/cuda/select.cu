@@ -373,8 +373,8 @@ struct room {
 static int
 prepare(struct kvk_dev *dev, const struct kvk_select *j, size_t chunks, struct room *r, bool *all)
 {
-	const size_t bytes = cuda_room(j->H, sizeof *r->heads) + cuda_room(j->H * BINS, sizeof *r->count) +
-	    cuda_room(j->H * chunks * WARPS, sizeof *r->kept);
+	const size_t bytes = cuda_taken(j->H, sizeof *r->heads) + cuda_taken(j->H * BINS, sizeof *r->count) +
+	    cuda_taken(j->H * chunks * WARPS, sizeof *r->kept);
 	struct progress *heads = (struct progress *)malloc(j->H * sizeof *heads);
 	char *at;
 	int rc = KVK_EMEM;
@@ -393,7 +393,7 @@ prepare(struct kvk_dev *dev, const struct kvk_select *j, size_t chunks, struct r
 		begin(j->offset + g, j->T, j->n_sink, j->n_recent, &heads[g]);
 		*all = *all && heads[g].done;
 	}
-	rc = cuda_upload(dev, r->heads, heads, j->H * sizeof *heads);
+	rc = cuda_put(dev, r->heads, heads, j->H * sizeof *heads);
 	if (rc == 0 && !*all)
 		rc = cuda_check(
 		    dev, cudaMemsetAsync(r->count, 0, j->H * BINS * sizeof *r->count, dev->stream), "select");

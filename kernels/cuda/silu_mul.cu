@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The gate of a SwiGLU feed-forward layer, silu(g) * u with silu(g) = g / (1 + e^-g), and its way back: with s the
  * logistic function of the gate, dup = dy gate s and dgate = dy up s (1 + gate (1 - s)). */
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/row_math.h"
 
 #define THREADS 256
 
@@ -22,11 +22,11 @@ gate_elements(const float *gate, const float *up, size_t n, float *y)
 
 	if (i >= n)
 		return;
-	rows_load<V>(gate + i, g);
-	rows_load<V>(up + i, u);
+	row_load<V>(gate + i, g);
+	row_load<V>(up + i, u);
 	for (int k = 0; k < V; k++)
 		g[k] = g[k] / (exp_minus(g[k]) + 1.0f) * u[k];
-	rows_store<V>(y + i, g);
+	row_store<V>(y + i, g);
 }
 
 template <int V>
@@ -38,9 +38,9 @@ gate_elements_back(const float *gate, const float *up, const float *dy, size_t n
 
 	if (i >= n)
 		return;
-	rows_load<V>(gate + i, g);
-	rows_load<V>(up + i, u);
-	rows_load<V>(dy + i, d);
+	row_load<V>(gate + i, g);
+	row_load<V>(up + i, u);
+	row_load<V>(dy + i, d);
 	for (int k = 0; k < V; k++) {
 		const float s = 1.0f / (1.0f + exp_minus(g[k]));
 		const float du = d[k] * g[k] * s;
@@ -48,15 +48,15 @@ gate_elements_back(const float *gate, const float *up, const float *dy, size_t n
 		g[k] = d[k] * u[k] * s * __fadd_rn(1.0f, __fmul_rn(g[k], 1.0f - s));
 		u[k] = du;
 	}
-	rows_store<V>(dgate + i, g);
-	rows_store<V>(dup + i, u);
+	row_store<V>(dgate + i, g);
+	row_store<V>(dup + i, u);
 }
 
 /* The elements that come in fours, if all arrays are aligned. */
 static size_t
 whole(const void *a, const void *b, const void *c, size_t n)
 {
-	return rows_by_four(a, 0) && rows_by_four(b, 0) && rows_by_four(c, 0) ? n / 4 * 4 : 0;
+	return row_by_four(a, 0) && row_by_four(b, 0) && row_by_four(c, 0) ? n / 4 * 4 : 0;
 }
 
 static int
@@ -86,7 +86,7 @@ int
 cuda_silu_mul_back(struct kvk_dev *dev, const float *gate, const float *up, const float *dy, size_t n, float *dgate,
     float *dup)
 {
-	const size_t fours = rows_by_four(dy, 0) && rows_by_four(dup, 0) ? whole(gate, up, dgate, n) : 0;
+	const size_t fours = row_by_four(dy, 0) && row_by_four(dup, 0) ? whole(gate, up, dgate, n) : 0;
 	const size_t rest = n - fours;
 	cudaError_t status = cudaSuccess;
 

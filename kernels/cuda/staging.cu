@@ -220,12 +220,6 @@ cuda_put(struct kvk_dev *dev, void *dst, const void *host, size_t bytes)
 	return cuda_stage(dev, host, bytes, CUDA_PIECE, put_piece, dst);
 }
 
-int
-cuda_upload(struct kvk_dev *dev, void *dst, const void *host, size_t bytes)
-{
-	return cuda_put(dev, dst, host, bytes);
-}
-
 /* A piece on its way to the host, and where it goes then. */
 struct arrival {
 	struct cuda_piece *p;

@@ -2,14 +2,14 @@
  * What operations on rows share: floats one or four at a time, sums over warps and blocks in double precision, and the
  * arithmetic of the CPU: products and sums rounded one by one, where the compiler would fuse them.
  */
-#ifndef KVK_CUDA_ROWS_H
-#define KVK_CUDA_ROWS_H
+#ifndef KVK_CUDA_ROW_MATH_H
+#define KVK_CUDA_ROW_MATH_H
 
 #include "kernels/cuda/cuda.h"
 
 /* Whether rows of d floats at p can be read four at a time. */
 static inline bool
-rows_by_four(const void *p, size_t d)
+row_by_four(const void *p, size_t d)
 {
 	return (uintptr_t)p % 16 == 0 && d % 4 == 0;
 }
@@ -17,7 +17,7 @@ rows_by_four(const void *p, size_t d)
 /* V floats from p, V 1 or 4; p 16-byte aligned for 4. */
 template <int V>
 static __device__ inline void
-rows_load(const float *p, float v[V])
+row_load(const float *p, float v[V])
 {
 	if constexpr (V == 4) {
 		const float4 f = *(const float4 *)p;
@@ -33,7 +33,7 @@ rows_load(const float *p, float v[V])
 
 template <int V>
 static __device__ inline void
-rows_store(float *p, const float v[V])
+row_store(float *p, const float v[V])
 {
 	if constexpr (V == 4)
 		*(float4 *)p = make_float4(v[0], v[1], v[2], v[3]);
@@ -42,7 +42,7 @@ rows_store(float *p, const float v[V])
 }
 
 static __device__ inline double
-rows_warp_sum(double x)
+row_warp_sum(double x)
 {
 	for (int step = 16; step > 0; step /= 2)
 		x += __shfl_xor_sync(KV_FULL, x, step);
@@ -51,11 +51,11 @@ rows_warp_sum(double x)
 
 /* The sum over a block of whole warps, for every thread; part [32] in shared memory, for this sum alone. */
 static __device__ inline double
-rows_block_sum(double x, double *part)
+row_block_sum(double x, double *part)
 {
 	double sum = 0;
 
-	x = rows_warp_sum(x);
+	x = row_warp_sum(x);
 	if (threadIdx.x % 32 == 0)
 		part[threadIdx.x / 32] = x;
 	__syncthreads();
@@ -67,7 +67,7 @@ rows_block_sum(double x, double *part)
 /* x + the square of every v. */
 template <int V>
 static __device__ inline double
-rows_squares(double x, const float v[V])
+row_squares(double x, const float v[V])
 {
 	for (int i = 0; i < V; i++)
 		x += (double)v[i] * (double)v[i];
@@ -76,14 +76,14 @@ rows_squares(double x, const float v[V])
 
 /* 1 / sqrt(mean square + eps) */
 static __device__ inline double
-rows_scale(double squares, size_t d, float eps)
+row_scale(double squares, size_t d, float eps)
 {
 	return 1.0 / sqrt(squares / (double)d + (double)eps);
 }
 
 /* An element of the way back through the norm: scale w dy - pull x. */
 static __device__ inline float
-rows_norm_back(float scale, float pull, float x, float w, float dy)
+row_norm_back(float scale, float pull, float x, float w, float dy)
 {
 	return __fsub_rn(__fmul_rn(__fmul_rn(scale, w), dy), __fmul_rn(pull, x));
 }
