@@ -382,11 +382,17 @@ kv_device_use(const struct kv_device *d, struct kv_err *e)
 int
 kv_device_check(const struct kv_device *d, int status, const char *what, struct kv_err *e)
 {
+	const size_t n = strlen(what);
+	const char *text;
 	int rc;
 
 	if (status == 0)
 		return KV_OK;
-	rc = kv_fail(e, KV_EDEV, "%s: %s: %s", d->op->name, what, d->op->error(d->dev));
+	text = d->op->error(d->dev);
+	if (strncmp(text, what, n) == 0 && text[n] == ':')
+		rc = kv_fail(e, KV_EDEV, "%s: %s", d->op->name, text);
+	else
+		rc = kv_fail(e, KV_EDEV, "%s: %s: %s", d->op->name, what, text);
 	return is_card(d) ? blame(d, rc, e) : rc;
 }
 

@@ -77,7 +77,8 @@ int kv_device_check_table(const struct kvk_backend *t, struct kv_err *e);
  * name, is fine. */
 int kv_device_use(const struct kv_device *d, struct kv_err *e);
 
-/* Turn a backend's status into ours: KV_OK for 0, else KV_EDEV with "cpu: WHAT: reason", a fault of the device's. */
+/* Turn a backend's status into ours: KV_OK for 0, else KV_EDEV with "cpu: WHAT: reason", a fault of the device's.
+ * what: the operation, or where it is used, "embedding"; left out where the reason begins with it. */
 int kv_device_check(const struct kv_device *d, int status, const char *what, struct kv_err *e);
 
 /* The first n of the `stride` rows of each head, device memory on both sides: y [H][n][D] of `type` from src

@@ -105,7 +105,7 @@ take_scratch(struct kvk_dev *dev, struct product *p)
 	float *at;
 
 	if (__builtin_mul_overflow(last + rounded, cols, &floats) || floats > SIZE_MAX / 8)
-		return cpu_fail(dev, KVK_ESHAPE, "rows of %zu elements are too long", cols);
+		return cpu_fail(dev, KVK_ESHAPE, "linear: rows of %zu elements are too long", cols);
 	if ((at = cpu_scratch(dev, 1, (tiles + floats) * sizeof *at, &stride)) == NULL)
 		return KVK_EMEM;
 	p->scratch = at;

@@ -79,7 +79,7 @@ take(struct kvk_dev *dev, struct cpu_dots_x *x, size_t n, size_t cols)
 	char *at;
 
 	if (__builtin_mul_overflow(n, blocks, &all) || __builtin_mul_overflow(all, 128, &bytes))
-		return cpu_fail(dev, KVK_ESHAPE, "%zu rows of %zu elements are too many", n, cols);
+		return cpu_fail(dev, KVK_ESHAPE, "linear: %zu rows of %zu elements are too many", n, cols);
 	if ((at = cpu_scratch(dev, 1, bytes + 4 * 64, &stride)) == NULL)
 		return KVK_EMEM;
 	x->n = n;

@@ -111,7 +111,7 @@ cpu_linear_few(
 
 	p.bf16 = dev->precision == KVK_PRECISION_BF16 && w->f32 == NULL;
 	if (__builtin_mul_overflow(threads * GROUP + (p.bf16 ? n : 0), w->cols, &floats) || floats > SIZE_MAX / 8)
-		return cpu_fail(dev, KVK_ESHAPE, "rows of %zu elements are too long", w->cols);
+		return cpu_fail(dev, KVK_ESHAPE, "linear: rows of %zu elements are too long", w->cols);
 	p.stride = cpu_taken(GROUP * w->cols, sizeof(float));
 	if ((p.scratch = cpu_scratch(dev, 1, threads * p.stride + (p.bf16 ? n * w->cols * sizeof *x : 0), &floats)) ==
 	    NULL)

@@ -133,7 +133,7 @@ cpu_linear_fixed(
 	p.blocks = cpu_fixed_blocks(w->cols);
 	p.batches = parts_of(p.panels, PANELS);
 	if (__builtin_mul_overflow(p.blocks, sizeof *p.left, &row_bytes))
-		return cpu_fail(dev, KVK_ESHAPE, "rows of %zu elements are too long", w->cols);
+		return cpu_fail(dev, KVK_ESHAPE, "linear: rows of %zu elements are too long", w->cols);
 	if ((p.left = cpu_scratch(dev, p.groups, (row_bytes + 63) / 64 * 64, &stride)) == NULL)
 		return KVK_EMEM;
 	cpu_run(dev, p.groups, 20000 / (w->cols * ROWS + 1) + 1, pack_groups, &p);

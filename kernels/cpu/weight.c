@@ -54,7 +54,7 @@ own(struct kvk_dev *dev, struct kvk_weight *w, size_t n, size_t size)
 	size_t bytes;
 
 	if (__builtin_mul_overflow(n, size, &bytes) || bytes > SIZE_MAX - 128) {
-		cpu_fail(dev, KVK_ESHAPE, "a matrix of %zu x %zu is too large", w->rows, w->cols);
+		cpu_fail(dev, KVK_ESHAPE, "weight_open: a matrix of %zu x %zu is too large", w->rows, w->cols);
 		return NULL;
 	}
 	bytes = (bytes + 64) / 64 * 64;
@@ -151,7 +151,7 @@ prepare(struct kvk_dev *dev, struct kvk_weight *w)
 	size_t elements;
 
 	if (__builtin_mul_overflow(w->rows, w->cols, &elements) || elements > SIZE_MAX / 8)
-		return cpu_fail(dev, KVK_ESHAPE, "a matrix of %zu x %zu is too large", w->rows, w->cols);
+		return cpu_fail(dev, KVK_ESHAPE, "weight_open: a matrix of %zu x %zu is too large", w->rows, w->cols);
 	if (w->use == KVK_MANY_ROWS && dev->precision == KVK_PRECISION_I16)
 		return pack_all(dev, w);
 	if (w->use == KVK_MANY_ROWS && dev->precision == KVK_PRECISION_BF16)
@@ -172,10 +172,11 @@ cpu_weight_open(struct kvk_dev *dev, struct kvk_weight **out, const void *host, 
 
 	*out = NULL;
 	if (type >= KVK_N_TYPES || cpu_expand[type] == NULL)
-		return cpu_fail(dev, KVK_ETYPE, "a matrix cannot be of type %s",
+		return cpu_fail(dev, KVK_ETYPE, "weight_open: a matrix cannot be of type %s",
 		    type < KVK_N_TYPES ? kvk_types[type].name : "unknown");
 	if (cols % kvk_types[type].block != 0)
-		return cpu_fail(dev, KVK_ESHAPE, "rows of %zu elements are no whole blocks of %s (%zu elements)", cols,
+		return cpu_fail(dev, KVK_ESHAPE,
+		    "weight_open: rows of %zu elements are no whole blocks of %s (%zu elements)", cols,
 		    kvk_types[type].name, kvk_types[type].block);
 	if ((w = calloc(1, sizeof *w)) == NULL)
 		return cpu_fail(dev, KVK_EMEM, "out of memory");
@@ -206,7 +207,7 @@ cpu_rows(struct kvk_dev *dev, const struct kvk_weight *w, const int32_t *ids, si
 {
 	for (size_t i = 0; i < n; i++)
 		if (ids[i] < 0 || (size_t)ids[i] >= w->rows)
-			return cpu_fail(dev, KVK_ESHAPE, "row %d of a matrix of %zu rows", (int)ids[i], w->rows);
+			return cpu_fail(dev, KVK_ESHAPE, "rows: row %d of a matrix of %zu rows", (int)ids[i], w->rows);
 	cpu_run(dev, n, 16384 / (w->cols + 1) + 1, expand_rows, &(struct expansion){ w, ids, y });
 	return 0;
 }

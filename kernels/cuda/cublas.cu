@@ -139,7 +139,8 @@ cuda_gemm(struct kvk_dev *dev, const struct cuda_gemm_job *g)
 	int rc;
 
 	if (!cuda_gemm_takes(g))
-		return cuda_fail(dev, KVK_ESHAPE, "a product of %zu x %zu x %zu is too large", g->m, g->n, g->k);
+		return cuda_fail(
+		    dev, KVK_ESHAPE, "cuBLAS: a product of %zu x %zu x %zu is too large", g->m, g->n, g->k);
 	if ((rc = cuda_products_open(dev)) != 0)
 		return rc;
 	return check(dev, dev->products,

@@ -53,11 +53,11 @@ cuda_rows(struct kvk_dev *dev, const struct kvk_weight *w, const int32_t *ids, s
 
 	for (size_t i = 0; i < n; i++)
 		if (ids[i] < 0 || (size_t)ids[i] >= w->rows)
-			return cuda_fail(dev, KVK_ESHAPE, "row %d of a matrix of %zu rows", (int)ids[i], w->rows);
+			return cuda_fail(dev, KVK_ESHAPE, "rows: row %d of a matrix of %zu rows", (int)ids[i], w->rows);
 	if (n == 0 || w->cols == 0)
 		return 0;
 	if (n > INT32_MAX)
-		return cuda_fail(dev, KVK_ESHAPE, "%zu rows are too many", n);
+		return cuda_fail(dev, KVK_ESHAPE, "rows: %zu rows are too many", n);
 	if ((at = cuda_scratch(dev, n * sizeof *ids)) == NULL)
 		return KVK_EMEM;
 	if ((rc = cuda_put(dev, at, ids, n * sizeof *ids)) != 0 || (rc = cuda_weight_ready(dev, w)) != 0)

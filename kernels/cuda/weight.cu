@@ -154,13 +154,14 @@ check_matrix(struct kvk_dev *dev, enum kvk_type type, size_t rows, size_t cols)
 	size_t elements;
 
 	if (type >= KVK_N_TYPES || kvk_types[type].integer)
-		return cuda_fail(dev, KVK_ETYPE, "a matrix cannot be of type %s",
+		return cuda_fail(dev, KVK_ETYPE, "weight_open: a matrix cannot be of type %s",
 		    type < KVK_N_TYPES ? kvk_types[type].name : "unknown");
 	if (cols % kvk_types[type].block != 0)
-		return cuda_fail(dev, KVK_ESHAPE, "rows of %zu elements are no whole blocks of %s (%zu elements)",
-		    cols, kvk_types[type].name, kvk_types[type].block);
+		return cuda_fail(dev, KVK_ESHAPE,
+		    "weight_open: rows of %zu elements are no whole blocks of %s (%zu elements)", cols,
+		    kvk_types[type].name, kvk_types[type].block);
 	if (__builtin_mul_overflow(rows, cols, &elements) || elements > SIZE_MAX / 8)
-		return cuda_fail(dev, KVK_ESHAPE, "a matrix of %zu x %zu is too large", rows, cols);
+		return cuda_fail(dev, KVK_ESHAPE, "weight_open: a matrix of %zu x %zu is too large", rows, cols);
 	return 0;
 }
 

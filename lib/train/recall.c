@@ -11,9 +11,9 @@ top(const struct kv_device *d, const float *rank, size_t H, size_t n, const size
     int32_t *index, struct kv_err *e)
 {
 	const struct kvk_select job = { .rank = rank, .H = H, .n = n, .T = n, .offset = offset };
-	int rc = kv_device_check(d, d->op->select(d->dev, &job, device), "selection", e);
+	int rc = kv_device_check(d, d->op->select(d->dev, &job, device), "select", e);
 
-	return rc == KV_OK ? kv_device_get(d, index, device, offset[H] * sizeof *index, "selection", e) : rc;
+	return rc == KV_OK ? kv_device_get(d, index, device, offset[H] * sizeof *index, "select", e) : rc;
 }
 
 static size_t
@@ -93,7 +93,7 @@ kv_recall(const struct kv_device *d, const float *truth, const float *score, siz
 		rc = kv_device_check(d,
 		    d->op->put(d->dev, m.rank[0], truth, H * n * sizeof *truth) ||
 			d->op->put(d->dev, m.rank[1], score, H * n * sizeof *score),
-		    "selection", e);
+		    "select", e);
 	for (size_t i = 0; i < n_k && rc == KV_OK; i++)
 		rc = recall_at(&m, d, H, n, ks[i] < n ? ks[i] : n, &recall[i], e);
 	drop(&m, d);

@@ -208,14 +208,14 @@ refused(void **state)
 	pair_open(&p, KVK_PRECISION_F32);
 	assert_int_not_equal(p.op->weight_open(p.dev, &w, x, KVK_Q4_0, 1, 33, KVK_FEW_ROWS), 0);
 	assert_null(w);
-	assert_string_equal(p.op->error(p.dev), "rows of 33 elements are no whole blocks of q4_0 (32 elements)");
+	assert_string_equal(p.op->error(p.dev), "weight_open: rows of 33 elements are no whole blocks of q4_0 (32 elements)");
 	assert_int_not_equal(p.op->weight_open(p.dev, &w, x, KVK_I32, 1, 4, KVK_FEW_ROWS), 0);
-	assert_string_equal(p.op->error(p.dev), "a matrix cannot be of type i32");
+	assert_string_equal(p.op->error(p.dev), "weight_open: a matrix cannot be of type i32");
 	assert_int_not_equal(p.op->weight_open(p.dev, &w, x, KVK_F16, SIZE_MAX / 4, 16, KVK_MANY_ROWS), 0);
 	assert_non_null(strstr(p.op->error(p.dev), "too large"));
 	pair_ok(&p, p.op->weight_open(p.dev, &w, x, KVK_F32, 2, 2, KVK_FEW_ROWS));
 	assert_int_not_equal(p.op->rows(p.dev, w, ids, 2, NULL), 0);
-	assert_string_equal(p.op->error(p.dev), "row 2 of a matrix of 2 rows");
+	assert_string_equal(p.op->error(p.dev), "rows: row 2 of a matrix of 2 rows");
 	assert_int_not_equal(p.op->rows(p.dev, w, ids + 2, 1, NULL), 0);
 	pair_ok(&p, p.op->rows(p.dev, w, ids, 0, NULL));
 	p.op->weight_close(p.dev, w);

@@ -105,7 +105,7 @@ out_of_range(void **state)
 	(void)state;
 	assert_int_equal(kvk_cpu.weight_open(dev, &weight, w, KVK_F32, 2, 2, KVK_FEW_ROWS), 0);
 	assert_int_not_equal(kvk_cpu.rows(dev, weight, ids, 2, y), 0);
-	assert_string_equal(kvk_cpu.error(dev), "row 2 of a matrix of 2 rows");
+	assert_string_equal(kvk_cpu.error(dev), "rows: row 2 of a matrix of 2 rows");
 	kvk_cpu.weight_close(dev, weight);
 	kvk_cpu.close(dev);
 }

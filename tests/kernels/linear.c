@@ -218,7 +218,7 @@ refused(void **state)
 	(void)state;
 	assert_int_not_equal(kvk_cpu.weight_open(dev, &w, bytes, KVK_Q4_0, 1, 33, KVK_FEW_ROWS), 0);
 	assert_null(w);
-	assert_string_equal(kvk_cpu.error(dev), "rows of 33 elements are no whole blocks of q4_0 (32 elements)");
+	assert_string_equal(kvk_cpu.error(dev), "weight_open: rows of 33 elements are no whole blocks of q4_0 (32 elements)");
 	assert_int_not_equal(kvk_cpu.weight_open(dev, &w, bytes, KVK_I32, 1, 4, KVK_FEW_ROWS), 0);
 	assert_int_not_equal(kvk_cpu.weight_open(dev, &w, bytes, KVK_F16, SIZE_MAX / 4, 16, KVK_MANY_ROWS), 0);
 	kvk_cpu.close(dev);

@@ -189,6 +189,10 @@ memory_and_errors(void **state)
 	assert_int_equal(
 	    kv_device_check(&d, d.op->pool(d.dev, NULL, 0, 0, KVK_POOL_MAX, 2, NULL), "pooling", &e), KV_EDEV);
 	assert_string_equal(e.text, "cpu: pooling: pool: width 2 is not odd");
+	for (int i = 0; i < 2; i++) { /* an operation is named once, whatever begins as it does */
+		kv_device_check(&d, d.op->pool(d.dev, NULL, 0, 0, KVK_POOL_MAX, 2, NULL), i == 0 ? "pool" : "po", &e);
+		assert_string_equal(e.text, i == 0 ? "cpu: pool: width 2 is not odd" : "cpu: po: pool: width 2 is not odd");
+	}
 	kv_device_close(&d);
 }
 
