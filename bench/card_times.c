@@ -29,6 +29,7 @@
 #include "formats/module_file.h"
 #include "lib/budget/budget.h"
 #include "lib/clock.h"
+#include "lib/device_memory.h"
 #include "lib/evict/evict.h"
 #include "lib/hash.h"
 #include "lib/model/adapters.h"

@@ -13,6 +13,7 @@
 
 #include "bin/common.h"
 #include "lib/clock.h"
+#include "lib/device_memory.h"
 #include "lib/text/ids.h"
 
 #define OPS "lend borrow unborrow"

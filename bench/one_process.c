@@ -14,6 +14,7 @@
 #include "formats/format.h"
 #include "formats/layer_cache.h"
 #include "lib/budget/budget.h"
+#include "lib/device_memory.h"
 #include "lib/evict/evict.h"
 #include "lib/file.h"
 #include "lib/model/generate.h"

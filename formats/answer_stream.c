@@ -5,6 +5,7 @@
 
 #include "formats/answer_sink.h"
 #include "formats/emit.h"
+#include "lib/device_memory.h"
 
 /* Kept row by row, because more rows will come. */
 int

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "lib/buf.h"
+#include "lib/device_memory.h"
 
 /* One file or memory that loans lie in: open from the first of them to the end of the stream, so that a program's
  * memory outlives the program. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "formats/record.h"
+#include "lib/device_memory.h"
 
 #define MARK 4 /* bytes */
 

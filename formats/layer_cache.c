@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "lib/device_memory.h"
 #include "lib/model/cache.h"
 
 /* A payload on the device, whose values are all finite.  One that is empty has no place there: NULL. */

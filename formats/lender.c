@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "lib/buf.h"
+#include "lib/device_memory.h"
 
 #define TICK_MS  1
 #define GRACE_MS 2000 /* nobody has been seen for so long: nobody will come */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "lib/buf.h"
+#include "lib/device_memory.h"
 
 /* The query rows of every head as one array [head][n][dim]: W of the prompt's, then B from behind it. */
 struct rows {

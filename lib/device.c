@@ -9,12 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/buf.h"
-
 #define CUDA_LIBRARY "libkvcuda.so"
 #define PATH_BYTES   4096
 #define CARDS_MAX    64 /* that are looked at */
-#define MB           1e6
 
 static bool
 has(const struct kvk_backend *t, const struct kvk_op *op)
@@ -204,12 +201,6 @@ blame(const struct kv_device *d, int rc, struct kv_err *e)
 }
 
 static bool
-is_card(const struct kv_device *d)
-{
-	return d->library != NULL;
-}
-
-static bool
 is_auto(const char *name)
 {
 	return name == NULL || strcmp(name, "auto") == 0;
@@ -338,9 +329,7 @@ kv_device_ready(struct kv_device *d, const char *needs, struct kv_err *e)
 {
 	int rc = d->op == NULL ? open_named(d, needs, e) : KV_OK;
 
-	if (rc == KV_OK && (rc = check_ops(d->op, d->dev, needs, e)) < 0 && is_card(d))
-		blame(d, rc, e);
-	return rc;
+	return rc == KV_OK ? kv_device_blame(d, check_ops(d->op, d->dev, needs, e), e) : rc;
 }
 
 bool
@@ -380,6 +369,12 @@ kv_device_use(const struct kv_device *d, struct kv_err *e)
 }
 
 int
+kv_device_blame(const struct kv_device *d, int rc, struct kv_err *e)
+{
+	return d->library != NULL ? blame(d, rc, e) : rc;
+}
+
+int
 kv_device_check(const struct kv_device *d, int status, const char *what, struct kv_err *e)
 {
 	const size_t n = strlen(what);
@@ -393,146 +388,5 @@ kv_device_check(const struct kv_device *d, int status, const char *what, struct 
 		rc = kv_fail(e, KV_EDEV, "%s: %s", d->op->name, text);
 	else
 		rc = kv_fail(e, KV_EDEV, "%s: %s: %s", d->op->name, what, text);
-	return is_card(d) ? blame(d, rc, e) : rc;
-}
-
-/* Of `bytes` that could not be had. */
-static void
-no_memory(const struct kv_device *d, size_t bytes, struct kv_err *e)
-{
-	const char *name = d->op->name;
-
-	if (!is_card(d)) {
-		kv_fail(e, KV_EMEM, "%s: out of memory (%zu bytes wanted)", name, bytes);
-		return;
-	}
-	/* what was queued may have gone wrong, which is told by whatever is called next */
-	if (d->op->wait(d->dev) != 0)
-		kv_fail(e, KV_EMEM, "%s: %s", name, d->op->error(d->dev));
-	else
-		kv_fail(e, KV_EMEM, "%s: out of device memory (%.1f MB wanted, %.1f MB free)", name,
-		    (double)bytes / MB, (double)d->op->room(d->dev) / MB);
-	blame(d, KV_EMEM, e);
-}
-
-int
-kv_device_copy_rows(const struct kv_device *d, void *y, enum kvk_type type, const float *src, size_t H, size_t stride,
-    size_t n, size_t D, struct kv_err *e)
-{
-	const struct kvk_copy job = { .x = src,
-		.x_type = KVK_F32,
-		.x_stride = stride,
-		.y = y,
-		.y_type = type,
-		.y_stride = n,
-		.H = H,
-		.n = n,
-		.D = D };
-
-	return kv_device_check(d, d->op->copy_rows(d->dev, &job), "copy_rows", e);
-}
-
-int
-kv_device_get_rows(const struct kv_device *d, void *host, enum kvk_type type, const float *src, size_t H, size_t stride,
-    size_t n, size_t D, struct kv_err *e)
-{
-	const size_t bytes = kvk_types[type].bytes;
-	void *y;
-	int rc;
-
-	if (n == stride || H < 2 || n * D == 0)
-		return kv_device_check(
-		    d, d->op->get_as(d->dev, host, type, src, KVK_F32, H * n * D), "copy to the host", e);
-	if ((y = kv_device_alloc(d, H * n * D, bytes, e)) == NULL)
-		return KV_EMEM;
-	if ((rc = kv_device_copy_rows(d, y, type, src, H, stride, n, D, e)) == KV_OK)
-		rc = kv_device_get(d, host, y, H * n * D * bytes, "copy to the host", e);
-	kv_device_free(d, y);
-	return rc;
-}
-
-void *
-kv_device_alloc(const struct kv_device *d, size_t n, size_t size, struct kv_err *e)
-{
-	size_t bytes;
-	void *p;
-
-	if (!kv_mul(n, size, &bytes)) {
-		kv_no_memory(e, SIZE_MAX);
-		return NULL;
-	}
-	if ((p = d->op->alloc(d->dev, bytes > 0 ? bytes : 1)) == NULL)
-		no_memory(d, bytes, e);
-	return p;
-}
-
-void
-kv_device_free(const struct kv_device *d, void *p)
-{
-	if (p != NULL)
-		d->op->free(d->dev, p);
-}
-
-const void *
-kv_device_view(const struct kv_device *d, const void *host, size_t bytes, struct kv_err *e)
-{
-	const void *p = d->op->view(d->dev, host, bytes);
-
-	if (p == NULL)
-		no_memory(d, bytes, e);
-	return p;
-}
-
-void
-kv_device_unview(const struct kv_device *d, const void *p)
-{
-	if (p != NULL)
-		d->op->unview(d->dev, p);
-}
-
-const void *
-kv_device_view_tensor(const struct kv_device *d, const struct kv_tensor *t, struct kv_err *e)
-{
-	return t->device != NULL ? t->device : kv_device_view(d, t->data, t->bytes, e);
-}
-
-void
-kv_device_unview_tensor(const struct kv_device *d, const struct kv_tensor *t, const void *p)
-{
-	if (p != t->device)
-		kv_device_unview(d, p);
-}
-
-int
-kv_device_get(const struct kv_device *d, void *host, const void *src, size_t bytes, const char *what, struct kv_err *e)
-{
-	return kv_device_check(d, d->op->get(d->dev, host, src, bytes), what, e);
-}
-
-void *
-kv_device_arrivals(struct kv_device *d, size_t bytes)
-{
-	if (d->op == NULL || d->op->fetch == NULL)
-		return NULL;
-	if (d->arrivals != NULL && d->arrivals_bytes >= bytes)
-		return d->arrivals;
-	if (d->arrivals != NULL)
-		d->op->host_free(d->dev, d->arrivals);
-	bytes += bytes / 4; /* the next layer's may be somewhat larger */
-	d->arrivals = d->op->host_alloc(d->dev, bytes);
-	d->arrivals_bytes = d->arrivals != NULL ? bytes : 0;
-	return d->arrivals;
-}
-
-int
-kv_device_fetch(
-    const struct kv_device *d, void *host, const void *src, size_t bytes, const char *what, struct kv_err *e)
-{
-	return kv_device_check(d, d->op->fetch(d->dev, host, src, bytes), what, e);
-}
-
-int
-kv_device_arrive(const struct kv_device *d, const char *what, struct kv_err *e)
-{
-	return kv_device_check(d, d->op->arrive(d->dev), what, e);
+	return kv_device_blame(d, rc, e);
 }

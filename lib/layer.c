@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/device_memory.h"
+
 #define ALIGN ((size_t)64) /* bytes; of what lies on a device one behind the other */
 
 /* The tensors whose shape and origin are known.  Shape: one letter per axis, * for any size. */

@@ -8,6 +8,7 @@
 
 #include "lib/buf.h"
 #include "lib/budget/budget.h"
+#include "lib/device_memory.h"
 
 #define ALIGN ((size_t)64) /* bytes; of tensors that share a piece of memory */
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "lib/buf.h"
+#include "lib/device_memory.h"
 
 int
 kv_renumber_check(const size_t *offset, size_t H, size_t *n, struct kv_err *e)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "lib/buf.h"
+#include "lib/device_memory.h"
 #include "lib/evict/ranking.h"
 
 /* Host arrays as the device sees them, and the room for what is made there. */

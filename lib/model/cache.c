@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "lib/buf.h"
+#include "lib/device_memory.h"
 #include "lib/model/transformer.h"
 #include "lib/tensor.h"
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "lib/buf.h"
+#include "lib/device_memory.h"
 #include "lib/score/score.h"
 
 static const struct kv_param future = {

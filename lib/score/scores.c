@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "lib/buf.h"
+#include "lib/device_memory.h"
 
 const struct kv_score_method *const kv_score_list[] = {
 	&kv_score_snapkv,

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "lib/buf.h"
+#include "lib/device_memory.h"
 #include "lib/score/score.h"
 
 int

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "lib/buf.h"
+#include "lib/device_memory.h"
 
 /* The k first of every head, ascending, to index [H][k] on the host. */
 static int

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "lib/buf.h"
+#include "lib/device_memory.h"
 #include "lib/train/student_inside.h"
 
 #define OPS "product linear_rows linear_back rms_norm_back silu_mul_back heads_back behind behind_back"

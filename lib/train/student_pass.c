@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "lib/device_memory.h"
 #include "lib/model/transformer.h"
 #include "lib/train/student_inside.h"
 

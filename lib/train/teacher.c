@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "lib/buf.h"
+#include "lib/device_memory.h"
 #include "lib/model/engine_inside.h"
 #include "lib/model/generate.h"
 #include "lib/model/prefill.h"

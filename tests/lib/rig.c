@@ -9,6 +9,8 @@
 
 #include <cmocka.h>
 
+#include "lib/device_memory.h"
+
 static void
 must(int rc, const struct kv_err *e)
 {

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 #include <dlfcn.h>
 
-#include "lib/device.h"
+#include "lib/device_memory.h"
 
 static void
 names(void **state)

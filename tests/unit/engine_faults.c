@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "lib/device_memory.h"
 #include "lib/model/respond.h"
 #include "tests/lib/rig.h"
 
