@@ -84,9 +84,9 @@ pack(struct rows *r, const struct kv_layer *l, struct kv_err *e)
 	if ((r->packed = kv_device_alloc(d, l->cfg->Hq * r->n * l->cfg->D, kvk_types[r->type].bytes, e)) == NULL)
 		return KV_EMEM;
 	if (r->W > 0)
-		rc = kv_rows_copy(d, r->q, r->q->shape[1] - r->W, r->W, r->packed, 0, r->n, e);
+		rc = kv_copy_rows(d, r->q, r->q->shape[1] - r->W, r->W, r->packed, 0, r->n, e);
 	if (rc == KV_OK && r->B > 0)
-		rc = kv_rows_copy(d, r->q_behind, 0, r->B, r->packed, r->W, r->n, e);
+		rc = kv_copy_rows(d, r->q_behind, 0, r->B, r->packed, r->W, r->n, e);
 	return rc;
 }
 

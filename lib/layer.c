@@ -126,7 +126,7 @@ kv_layers_parse(struct kv_layers *r, const char *text, struct kv_err *e)
 }
 
 int
-kv_rows_copy(const struct kv_device *d, const struct kv_tensor *x, size_t from, size_t n, void *y, size_t at,
+kv_copy_rows(const struct kv_device *d, const struct kv_tensor *x, size_t from, size_t n, void *y, size_t at,
     size_t room, struct kv_err *e)
 {
 	const size_t H = x->shape[0], N = x->shape[1], D = x->shape[2], row = D * kvk_types[x->type].bytes;
@@ -228,7 +228,7 @@ bring(const struct kv_device *d, const struct kv_pick *picks, size_t n_picks, si
 }
 
 int
-kv_rows_pick(const struct kv_device *d, const struct kv_pick *picks, size_t n_picks, const size_t *rows, size_t n,
+kv_pick_rows(const struct kv_device *d, const struct kv_pick *picks, size_t n_picks, const size_t *rows, size_t n,
     struct kv_err *e)
 {
 	size_t bytes = 0;

@@ -37,7 +37,7 @@ int kv_layers_parse(struct kv_layers *r, const char *text, struct kv_err *e);
 
 /* Rows x[from .. from + n - 1] of every head of a tensor [H][rows][dim], wherever it lies, to y + at of [H][room][dim]
  * on the device; values as they are.  Fails: KV_EDEV. */
-int kv_rows_copy(const struct kv_device *d, const struct kv_tensor *x, size_t from, size_t n, void *y, size_t at,
+int kv_copy_rows(const struct kv_device *d, const struct kv_tensor *x, size_t from, size_t n, void *y, size_t at,
     size_t room, struct kv_err *e);
 /* Row i of `to` [n][dim] on the host is row rows[i] of all rows of `from` [H][rows][dim], wherever that lies. */
 struct kv_pick {
@@ -47,7 +47,7 @@ struct kv_pick {
 /* The same rows of several tensors.  The device is asked only for what lies there: it need not be open otherwise, and
  * no card is sent what the host can pick.  It is waited for once where `to` is memory of kv_device_arrivals().
  * Fails: KV_EMEM, KV_EDEV. */
-int kv_rows_pick(const struct kv_device *d, const struct kv_pick *picks, size_t n_picks, const size_t *rows, size_t n,
+int kv_pick_rows(const struct kv_device *d, const struct kv_pick *picks, size_t n_picks, const size_t *rows, size_t n,
     struct kv_err *e);
 
 #endif

@@ -207,7 +207,7 @@ compact(struct plan *p, struct kv_err *e)
 		return rc;
 	if ((rows = kept_rows(p, p->s.H / p->from_k->shape[0], e)) == NULL)
 		return KV_EMEM;
-	rc = kv_rows_pick(p->l->device, (const struct kv_pick[]){ { p->from_k, p->k_rows }, { p->from_v, p->v_rows } },
+	rc = kv_pick_rows(p->l->device, (const struct kv_pick[]){ { p->from_k, p->k_rows }, { p->from_v, p->v_rows } },
 	    2, rows, p->kept[p->s.H], e);
 	free(rows);
 	return rc;
