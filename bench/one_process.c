@@ -132,7 +132,7 @@ load_layer(struct run *r, size_t layer, struct kv_err *e)
 
 	if (rc < 0)
 		return rc;
-	rc = kv_cache_set(r->cache, layer, x.H, x.k->type, x.k_there, x.v_there, x.offset, e);
+	rc = kv_cache_set(r->cache, layer, x.H, x.k->type, x.k_on_device, x.v_on_device, x.offset, e);
 	kv_cache_seek(r->cache, x.next_position);
 	kv_layer_cache_fini(&x);
 	return rc;

@@ -74,9 +74,9 @@ struct kv_io {
 };
 /* Opens the pipe over the operand files; the device opens when it is first needed.  A failure sticks.
  * uses: what the program reads, replaces or removes; keeps: what of it it only reads; partly: of which it
- * reads a part; in_place: which it takes where they lie on the device: struct kv_pipe_options. */
+ * reads a part; on_device: which it takes where they lie on the device: struct kv_pipe_options. */
 void kv_start(struct kv_io *io, char *const *files, bool no_output, const char *uses, const char *keeps,
-    const char *partly, const char *in_place);
+    const char *partly, const char *on_device);
 int kv_next(struct kv_io *io, struct kv_step **step); /* KV_OK, KV_END, or a fault */
 int kv_hold(struct kv_io *io, struct kv_step **steps, size_t *n); /* the same for kv_pipe_hold() */
 /* rc: how the loop ended.  Writes the End record, closes, prints the message; returns the exit status. */

@@ -149,7 +149,7 @@ kv_filter(char *const *files, const struct kv_filter *f)
 	if (f->layers != NULL && kv_layers_parse(&r.layers, f->layers, &e) < 0)
 		kv_usage(NULL, "--layers: %s", e.text);
 	keep_memory();
-	kv_start(&r.io, files, false, f->uses, f->keeps, f->partly, f->in_place);
+	kv_start(&r.io, files, false, f->uses, f->keeps, f->partly, f->on_device);
 	if ((rc = r.io.status) == KV_OK)
 		rc = prepare(&r);
 	if (rc == KV_OK)

@@ -11,7 +11,7 @@ struct kv_filter {
 	const char *uses;   /* tensors that run() reads, replaces or removes (lib/names.h); NULL: all */
 	const char *keeps;  /* those that it only reads, never replaces or removes; NULL: none */
 	const char *partly; /* those of which it reads a part; NULL: none */
-	const char *in_place; /* those that it takes where they lie on the device, data being NULL; NULL: none */
+	const char *on_device; /* those that it takes where they lie on the device, data being NULL; NULL: none */
 	const char *layers; /* "A-B": only these, the others pass; NULL: all */
 	bool hold;          /* all layers of a sequence at once, instead of one by one */
 	/* Looks at the tensors of l[0 .. n-1] and puts others into their steps; n is 1 unless hold.  Caches that have

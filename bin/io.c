@@ -13,7 +13,7 @@ kv_unmet(const char *option, int n, const char *name)
 
 void
 kv_start(struct kv_io *io, char *const *files, bool no_output, const char *uses, const char *keeps,
-    const char *partly, const char *in_place)
+    const char *partly, const char *on_device)
 {
 	struct kv_pipe_options o = {
 		.files = files,
@@ -25,7 +25,7 @@ kv_start(struct kv_io *io, char *const *files, bool no_output, const char *uses,
 		.uses = uses,
 		.keeps = keeps,
 		.partly = partly,
-		.in_place = in_place,
+		.on_device = on_device,
 		.share = kv_common.share,
 	};
 

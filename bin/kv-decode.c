@@ -351,7 +351,7 @@ load_once(struct run *r, const struct kv_step *s, struct kv_err *e)
 		rc = kv_fail(e, KV_EFORMAT, "next position %zu here, %zu in the layers before", x.next_position,
 		    r->next_position);
 	else
-		rc = kv_cache_set(r->cache, r->layers, x.H, x.k->type, x.k_there, x.v_there, x.offset, e);
+		rc = kv_cache_set(r->cache, r->layers, x.H, x.k->type, x.k_on_device, x.v_on_device, x.offset, e);
 	if (rc < 0)
 		goto done;
 	r->next_position = x.next_position;

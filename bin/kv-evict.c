@@ -136,7 +136,7 @@ main(int argc, char **argv)
 {
 	struct run r = { .next_position = -1 };
 	const struct kv_filter f = {
-		.uses = "k,v,score,budget,protect", .partly = "k,v", .in_place = "k,v", .run = evict, .ctx = &r
+		.uses = "k,v,score,budget,protect", .partly = "k,v", .on_device = "k,v", .run = evict, .ctx = &r
 	};
 	int status;
 

@@ -37,7 +37,7 @@ score(void *ctx, struct kv_layer *l, size_t n, struct kv_err *e)
 int
 main(int argc, char **argv)
 {
-	struct kv_filter f = { .keeps = "q,k,v", .in_place = "q,k,v,q.*,k.*", .run = score };
+	struct kv_filter f = { .keeps = "q,k,v", .on_device = "q,k,v,q.*,k.*", .run = score };
 	char uses[KV_USES_MAX];
 
 	kv_options(argc, argv, &tool);

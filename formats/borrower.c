@@ -34,7 +34,7 @@ struct kv_loan {
 	char card[KV_CARD_MAX]; /* where the payload lies; "": in the memory itself */
 	void *copy;             /* of it, on the host */
 	const struct kv_device *by; /* has opened the card's memory; NULL: nobody has */
-	const void *there;
+	const void *on_device;
 };
 
 /* ---- what is lent */
@@ -159,7 +159,7 @@ dead(const struct kv_lent *f, const char *why, struct kv_err *e)
 }
 
 static bool
-is_far(const struct kv_loan *l)
+is_on_device(const struct kv_loan *l)
 {
 	return l->card[0] != '\0';
 }
@@ -167,7 +167,7 @@ is_far(const struct kv_loan *l)
 static int
 check_lent(const struct kv_lent *f, const struct kv_loan *l, struct kv_err *e)
 {
-	const size_t bytes = is_far(l) ? sizeof(struct kv_far) : l->bytes;
+	const size_t bytes = is_on_device(l) ? sizeof(struct kv_device_payload) : l->bytes;
 	struct stat st;
 
 	if (f->fd < 0)
@@ -208,7 +208,7 @@ is_on(const struct kv_loan *l, const struct kv_device *d)
 
 /* What can copy from there: the program's own device, or one that is opened for that. */
 static int
-find_courier(struct kv_loan *l, const struct kv_device **d, struct kv_err *e)
+find_other(struct kv_loan *l, const struct kv_device **d, struct kv_err *e)
 {
 	struct kv_borrower *b = l->of;
 	int rc;
@@ -217,11 +217,11 @@ find_courier(struct kv_loan *l, const struct kv_device **d, struct kv_err *e)
 		*d = b->device;
 		return KV_OK;
 	}
-	*d = &b->courier;
+	*d = &b->other;
 	if (is_on(l, *d))
 		return kv_device_use(*d, e);
-	kv_device_close(&b->courier);
-	if ((rc = kv_device_open_card(&b->courier, l->card, e)) < 0)
+	kv_device_close(&b->other);
+	if ((rc = kv_device_open_card(&b->other, l->card, e)) < 0)
 		return kv_where(e, "the payload was left on a card that cannot be opened here; "
 		    "run the pipeline without --share");
 	return KV_OK;
@@ -240,21 +240,21 @@ cannot_open(const struct kv_lent *f, const char *why, struct kv_err *e)
 }
 
 static int
-open_there(struct kv_loan *l, const struct kv_device *d, struct kv_err *e)
+open_on_device(struct kv_loan *l, const struct kv_device *d, struct kv_err *e)
 {
 	struct kv_lent *f;
-	struct kv_far far;
+	struct kv_device_payload payload;
 	int rc;
 
 	if (l->by != NULL)
 		return KV_OK;
 	if ((rc = find(l, &f, e)) < 0)
 		return rc;
-	if (pread(f->fd, &far, sizeof far, (off_t)l->at.at) != sizeof far)
+	if (pread(f->fd, &payload, sizeof payload, (off_t)l->at.at) != sizeof payload)
 		return dead(f, strerror(errno), e);
-	if (far.bytes < l->bytes)
+	if (payload.bytes < l->bytes)
 		return dead(f, "it is shorter than its tensor", e);
-	if ((l->there = d->op->borrow(d->dev, &far.handle)) == NULL)
+	if ((l->on_device = d->op->borrow(d->dev, &payload.handle)) == NULL)
 		return cannot_open(f, d->op->error(d->dev), e);
 	l->by = d;
 	return KV_OK;
@@ -265,24 +265,24 @@ kv_loan_leave(struct kv_loan *l)
 {
 	if (l == NULL || l->by == NULL)
 		return;
-	l->by->op->unborrow(l->by->dev, l->there);
+	l->by->op->unborrow(l->by->dev, l->on_device);
 	l->by = NULL;
 }
 
 int
-kv_loan_there(struct kv_loan *l, const void **there, struct kv_err *e)
+kv_loan_on_device(struct kv_loan *l, const void **on_device, struct kv_err *e)
 {
 	struct kv_device *d = l->of->device;
 	int rc;
 
-	if (!is_far(l) || d == NULL)
+	if (!is_on_device(l) || d == NULL)
 		return KV_END;
 	if ((rc = kv_device_ready(d, "", e)) < 0)
 		return rc;
 	if (!is_on(l, d))
 		return KV_END;
-	if ((rc = open_there(l, d, e)) == KV_OK)
-		*there = l->there;
+	if ((rc = open_on_device(l, d, e)) == KV_OK)
+		*on_device = l->on_device;
 	return rc;
 }
 
@@ -296,12 +296,12 @@ copy_here(struct kv_loan *l, struct kv_err *e)
 
 	if (l->copy != NULL)
 		return KV_OK;
-	if (d == NULL && (rc = find_courier(l, &d, e)) < 0)
+	if (d == NULL && (rc = find_other(l, &d, e)) < 0)
 		return rc;
 	if ((copy = kv_alloc_unset(l->bytes, 1, e)) == NULL)
 		return KV_EMEM;
-	if ((rc = open_there(l, d, e)) == KV_OK)
-		rc = kv_device_get(d, copy, l->there, l->bytes, "what was shared", e);
+	if ((rc = open_on_device(l, d, e)) == KV_OK)
+		rc = kv_device_get(d, copy, l->on_device, l->bytes, "what was shared", e);
 	if (rc == KV_OK)
 		l->copy = copy;
 	else
@@ -339,7 +339,7 @@ kv_loan_map(struct kv_loan *l, bool all, const void **data, struct kv_err *e)
 	const bool is_open = l->by != NULL;
 	int rc;
 
-	if (!is_far(l))
+	if (!is_on_device(l))
 		return map_lent(l, all, data, e);
 	rc = copy_here(l, e);
 	if (!is_open)
@@ -404,7 +404,7 @@ void
 kv_borrower_fini(struct kv_borrower *b)
 {
 	kv_borrower_return(b, NULL);
-	kv_device_close(&b->courier);
+	kv_device_close(&b->other);
 	for (size_t i = 0; i < b->n_lent; i++) {
 		if (b->lent[i].fd >= 0)
 			close(b->lent[i].fd);

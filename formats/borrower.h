@@ -20,14 +20,14 @@ struct kv_reference {
 	uint64_t at;      /* its first byte */
 	bool is_memory;   /* of a running program: in a memfd that was lent */
 	uint64_t stamp;   /* of memory: which loan this is */
-	const char *card; /* of memory: not the payload lies there but a struct kv_far, which says where on this card;
-			     or NULL */
+	const char *card; /* of memory: not the payload lies there but a struct kv_device_payload, which says where on
+			     this card; or NULL */
 	uint64_t size;    /* of a file: its bytes; one of another size or date is refused */
 	int64_t mtime_ns; /* when it was modified last, in ns since 1970 */
 };
 
 /* A payload in the memory of a card. */
-struct kv_far {
+struct kv_device_payload {
 	struct kvk_handle handle; /* it begins where this memory begins */
 	uint64_t bytes;           /* of the memory, or fewer */
 };
@@ -41,9 +41,9 @@ struct kv_loan;
 struct kv_borrower {
 	struct kv_lent *lent; /* [n_lent] files */
 	size_t n_lent;
-	struct kv_loan *loans; /* the last one first */
-	struct kv_device *device;  /* of the program: what it borrows, and what it copies with; NULL: it has none */
-	struct kv_device courier;  /* opened to copy from another card */
+	struct kv_loan *loans;    /* the last one first */
+	struct kv_device *device; /* of the program: what it borrows, and what it copies with; NULL: it has none */
+	struct kv_device other;   /* opened to copy from another card */
 };
 
 /* Note a payload of `bytes` that was referred to; *loan lives until kv_borrower_return().  A program's memory is held
@@ -55,8 +55,8 @@ int kv_borrow(struct kv_borrower *b, const struct kv_reference *r, size_t bytes,
 int kv_loan_map(struct kv_loan *l, bool all, const void **data, struct kv_err *e);
 /* Where it lies on the program's own device, which is opened to find out; KV_END: it does not.  Fails: as
  * kv_loan_map(), and as the device does. */
-int kv_loan_there(struct kv_loan *l, const void **there, struct kv_err *e);
-/* The program has done with what kv_loan_there() gave it.  NULL is fine. */
+int kv_loan_on_device(struct kv_loan *l, const void **on_device, struct kv_err *e);
+/* The program has done with what kv_loan_on_device() gave it.  NULL is fine. */
 void kv_loan_leave(struct kv_loan *l);
 bool kv_loan_is_memory(const struct kv_loan *l);
 /* The reference has gone on to the next program, which will give it back. */

@@ -19,7 +19,7 @@ struct part {
 	void *host;       /* [H][n][D]; NULL as long as the writer has room for it */
 	void *lent;       /* what is lent of the layer on the device; NULL: nothing, the layer's data are: */
 	void *data;       /* on the host */
-	void *there;      /* the same on the device, on its way to: */
+	void *on_device;  /* the same on the device, on its way to: */
 	void *fetched[2]; /* of layers in turn */
 };
 
@@ -101,11 +101,11 @@ free_rooms(struct kv_emit *x)
 	const struct kv_device *d = x->o.device;
 
 	for (size_t i = 0; i < N_PARTS; i++)
-		if (x->part[i].there != NULL) {
-			kv_device_free(d, x->part[i].there);
+		if (x->part[i].on_device != NULL) {
+			kv_device_free(d, x->part[i].on_device);
 			d->op->host_free(d->dev, x->part[i].fetched[0]);
 			d->op->host_free(d->dev, x->part[i].fetched[1]);
-			x->part[i].there = x->part[i].fetched[0] = x->part[i].fetched[1] = NULL;
+			x->part[i].on_device = x->part[i].fetched[0] = x->part[i].fetched[1] = NULL;
 		}
 }
 
@@ -122,7 +122,7 @@ take_rooms(struct kv_emit *x)
 
 		if (p->name[0] == '\0' || !kv_writer_leaves(x->o.writer, p->name))
 			continue;
-		if ((p->there = kv_device_alloc(d, p->bytes, 1, NULL)) == NULL ||
+		if ((p->on_device = kv_device_alloc(d, p->bytes, 1, NULL)) == NULL ||
 		    (p->fetched[0] = d->op->host_alloc(d->dev, p->bytes)) == NULL ||
 		    (p->fetched[1] = d->op->host_alloc(d->dev, p->bytes)) == NULL)
 			return false;
@@ -182,7 +182,7 @@ find_room(struct kv_emit *x, struct part *p, void **room, struct kv_err *e)
 
 /* A layer's rows of a part into the stream: they lie at `data`, or on the device and are lent there. */
 static int
-put(struct kv_emit *x, size_t layer, const struct part *p, const void *data, const void *there, struct kv_err *e)
+put(struct kv_emit *x, size_t layer, const struct part *p, const void *data, const void *on_device, struct kv_err *e)
 {
 	const size_t shape[] = { p->H, p->n, x->o.cfg->D };
 	struct kv_tensor t;
@@ -190,7 +190,7 @@ put(struct kv_emit *x, size_t layer, const struct part *p, const void *data, con
 
 	if (rc == KV_OK) {
 		t.data = data;
-		t.device = there;
+		t.device = on_device;
 		t.attrs = json_incref(p->attrs);
 		rc = kv_writer_tensor(x->o.writer, &t, e);
 	}
@@ -217,7 +217,7 @@ move(struct kv_emit *x, struct part *p, const struct from *from, struct kv_err *
 
 	if (!kv_writer_leaves(x->o.writer, p->name))
 		return KV_OK;
-	if ((rc = kv_writer_room_there(x->o.writer, p->name, p->bytes, &p->lent, e)) < 0)
+	if ((rc = kv_writer_room_on_device(x->o.writer, p->name, p->bytes, &p->lent, e)) < 0)
 		return rc;
 	if (p->lent != NULL)
 		return kv_device_copy_rows(d, p->lent, p->type, from->at, p->H, from->stride, p->n, D, e);
@@ -277,11 +277,11 @@ static int
 fetch(struct kv_emit *x, size_t layer, const struct part *p, const struct from *from, struct kv_err *e)
 {
 	const struct kv_device *d = x->o.device;
-	int rc = kv_device_copy_rows(d, p->there, p->type, from->at, p->H, from->stride, p->n, x->o.cfg->D, e);
+	int rc = kv_device_copy_rows(d, p->on_device, p->type, from->at, p->H, from->stride, p->n, x->o.cfg->D, e);
 
 	if (rc < 0)
 		return rc;
-	return kv_device_check(d, d->op->fetch(d->dev, p->fetched[layer % 2], p->there, p->bytes), "fetch", e);
+	return kv_device_check(d, d->op->fetch(d->dev, p->fetched[layer % 2], p->on_device, p->bytes), "fetch", e);
 }
 
 static int
@@ -290,7 +290,7 @@ put_fetched(struct kv_emit *x, size_t layer, struct kv_err *e)
 	int rc = KV_OK;
 
 	for (size_t i = 0; i < N_PARTS && rc == KV_OK; i++)
-		if (x->part[i].there != NULL)
+		if (x->part[i].on_device != NULL)
 			rc = put(x, layer, &x->part[i], x->part[i].fetched[layer % 2], NULL, e);
 	return rc < 0 ? rc : kv_writer_layer_end(x->o.writer, (int)layer, e);
 }
@@ -304,7 +304,7 @@ emit_overlapped(struct kv_emit *x, size_t layer, const struct from *from, struct
 	if ((rc = arrive(x, e)) < 0 || (rc = kv_writer_settle(x->o.writer, e)) < 0)
 		return rc;
 	for (size_t i = 0; i < N_PARTS && rc == KV_OK; i++)
-		if (x->part[i].there != NULL)
+		if (x->part[i].on_device != NULL)
 			rc = fetch(x, layer, &x->part[i], &from[i], e);
 	if (rc == KV_OK && x->pending)
 		rc = put_fetched(x, x->layer, e);

@@ -8,7 +8,7 @@
 
 /* A payload on the device, whose values are all finite.  One that is empty has no place there: NULL. */
 static int
-take_there(const struct kv_device *d, const struct kv_tensor *t, const void **there, struct kv_err *e)
+view(const struct kv_device *d, const struct kv_tensor *t, const void **on_device, struct kv_err *e)
 {
 	const size_t n = kv_tensor_n(t);
 	size_t first;
@@ -16,9 +16,10 @@ take_there(const struct kv_device *d, const struct kv_tensor *t, const void **th
 
 	if (n == 0)
 		return KV_OK;
-	if ((*there = kv_device_view_tensor(d, t, e)) == NULL)
+	if ((*on_device = kv_device_view_tensor(d, t, e)) == NULL)
 		return KV_EMEM;
-	if ((rc = kv_device_check(d, d->op->finite(d->dev, *there, t->type, n, &first), t->name, e)) < 0 || first == n)
+	rc = kv_device_check(d, d->op->finite(d->dev, *on_device, t->type, n, &first), t->name, e);
+	if (rc < 0 || first == n)
 		return rc;
 	return kv_fail(e, KV_EFAIL,
 	    "%s has values that are not finite: too large for %s? kv-prefill --dtype bf16 has the range of f32",
@@ -137,8 +138,8 @@ kv_layer_cache_read(struct kv_layer_cache *x, const struct kv_step *s, const str
 		return kv_fail(e, KV_EFORMAT, "no %s: kv-prefill writes it, --only or --drop may have left it out",
 		    x->k ? "v" : "k");
 	rc = x->k->n_axes == 2 ? read_evicted(x, s, c, e) : read_whole(x, s->seq, c, e);
-	if (rc == KV_OK && (rc = take_there(d, x->k, &x->k_there, e)) == KV_OK)
-		rc = take_there(d, x->v, &x->v_there, e);
+	if (rc == KV_OK && (rc = view(d, x->k, &x->k_on_device, e)) == KV_OK)
+		rc = view(d, x->v, &x->v_on_device, e);
 	if (rc < 0)
 		kv_layer_cache_fini(x);
 	return rc;
@@ -147,10 +148,10 @@ kv_layer_cache_read(struct kv_layer_cache *x, const struct kv_step *s, const str
 void
 kv_layer_cache_fini(struct kv_layer_cache *x)
 {
-	if (x->k_there != NULL)
-		kv_device_unview_tensor(x->d, x->k, x->k_there);
-	if (x->v_there != NULL)
-		kv_device_unview_tensor(x->d, x->v, x->v_there);
+	if (x->k_on_device != NULL)
+		kv_device_unview_tensor(x->d, x->k, x->k_on_device);
+	if (x->v_on_device != NULL)
+		kv_device_unview_tensor(x->d, x->v, x->v_on_device);
 	free(x->offset);
 	*x = (struct kv_layer_cache){ 0 };
 }

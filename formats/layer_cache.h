@@ -10,7 +10,7 @@
 struct kv_layer_cache {
 	const struct kv_tensor *k, *v; /* [kv_head][token][dim] or [entry][dim]; borrowed from the step */
 	const struct kv_device *d;     /* borrowed */
-	const void *k_there, *v_there; /* their payloads on d, as kv_cache_set() takes them */
+	const void *k_on_device, *v_on_device; /* their payloads on d, as kv_cache_set() takes them */
 	size_t H;                      /* heads: the model's KV heads or, after an eviction per query head, more */
 	size_t *offset;                /* [H + 1] owned; head h has entries offset[h] .. offset[h+1]-1 */
 	size_t next_position;          /* true position of the next token */

@@ -36,8 +36,8 @@ struct kv_room {
 	uint64_t at; /* in the memfd */
 	size_t bytes;
 	unsigned idle;
-	void *there; /* NULL: not on a card */
-	size_t bytes_there;
+	void *on_device; /* NULL: on the host */
+	size_t bytes_on_device;
 };
 
 static int
@@ -74,8 +74,8 @@ is_free(const struct kv_room *r)
 static void
 drop_room(struct kv_lender *l, struct kv_room *r)
 {
-	if (r->there != NULL)
-		kv_device_free(l->device, r->there);
+	if (r->on_device != NULL)
+		kv_device_free(l->device, r->on_device);
 	munmap(r->base, r->bytes);
 	fallocate(l->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)r->at, (off_t)r->bytes);
 	*r = l->rooms[--l->n_rooms];
@@ -83,7 +83,7 @@ drop_room(struct kv_lender *l, struct kv_room *r)
 
 /* One that has been given back, of just this size, here and on the card; NULL: none. */
 static struct kv_room *
-find_room(struct kv_lender *l, size_t bytes, size_t bytes_there)
+find_room(struct kv_lender *l, size_t bytes, size_t bytes_on_device)
 {
 	struct kv_room *found = NULL;
 
@@ -92,7 +92,7 @@ find_room(struct kv_lender *l, size_t bytes, size_t bytes_there)
 
 		if (!is_free(r))
 			continue;
-		if (r->bytes == bytes && r->bytes_there == bytes_there)
+		if (r->bytes == bytes && r->bytes_on_device == bytes_on_device)
 			found = r;
 		else if (++r->idle > IDLE_MAX)
 			drop_room(l, r);
@@ -157,14 +157,14 @@ kv_lender_take(struct kv_lender *l, size_t n, void **bytes, struct kv_reference 
 
 /* Memory of the card and, as the payload, how to find it; NULL: there is none to spare, or it cannot be lent. */
 static void *
-take_there(const struct kv_lender *l, size_t bytes, struct kv_far *far)
+take_on_device(const struct kv_lender *l, size_t bytes, struct kv_device_payload *payload)
 {
 	struct kv_device *d = l->device;
 	void *p = NULL;
 
 	if (d->op->room(d->dev) / CARD_FREE >= bytes)
 		p = d->op->alloc(d->dev, bytes);
-	if (p != NULL && d->op->lend(d->dev, p, &far->handle) == 0) {
+	if (p != NULL && d->op->lend(d->dev, p, &payload->handle) == 0) {
 		d->lent = true;
 		return p;
 	}
@@ -173,41 +173,42 @@ take_there(const struct kv_lender *l, size_t bytes, struct kv_far *far)
 }
 
 static int
-add_room_there(struct kv_lender *l, size_t bytes, struct kv_room **out, struct kv_err *e)
+add_room_on_device(struct kv_lender *l, size_t bytes, struct kv_room **out, struct kv_err *e)
 {
-	struct kv_far far = { .bytes = bytes };
-	void *there = take_there(l, bytes, &far);
+	struct kv_device_payload payload = { .bytes = bytes };
+	void *on_device = take_on_device(l, bytes, &payload);
 	int rc;
 
 	*out = NULL;
-	if (there == NULL)
+	if (on_device == NULL)
 		return KV_OK;
-	if ((rc = add_room(l, pages(sizeof far), out, e)) < 0) {
-		kv_device_free(l->device, there);
+	if ((rc = add_room(l, pages(sizeof payload), out, e)) < 0) {
+		kv_device_free(l->device, on_device);
 		return rc;
 	}
-	memcpy((*out)->base + KV_LENT_STAMP, &far, sizeof far);
-	(*out)->there = there;
-	(*out)->bytes_there = bytes;
+	memcpy((*out)->base + KV_LENT_STAMP, &payload, sizeof payload);
+	(*out)->on_device = on_device;
+	(*out)->bytes_on_device = bytes;
 	return KV_OK;
 }
 
 int
-kv_lender_take_there(struct kv_lender *l, size_t n, void **there, struct kv_reference *reference, struct kv_err *e)
+kv_lender_take_on_device(
+    struct kv_lender *l, size_t n, void **on_device, struct kv_reference *reference, struct kv_err *e)
 {
 	const size_t bytes = (n + CARD_UNIT - 1) / CARD_UNIT * CARD_UNIT;
 	struct kv_room *r;
 	int rc;
 
-	*there = NULL;
+	*on_device = NULL;
 	if (l->device == NULL || l->device->card[0] == '\0')
 		return KV_OK;
 	if (!l->is_open && (rc = open_memory(l, e)) < 0)
 		return rc;
-	if ((r = find_room(l, pages(sizeof(struct kv_far)), bytes)) == NULL &&
-	    ((rc = add_room_there(l, bytes, &r, e)) < 0 || r == NULL))
+	if ((r = find_room(l, pages(sizeof(struct kv_device_payload)), bytes)) == NULL &&
+	    ((rc = add_room_on_device(l, bytes, &r, e)) < 0 || r == NULL))
 		return rc;
-	*there = r->there;
+	*on_device = r->on_device;
 	*reference = lend(l, r);
 	reference->card = l->device->card;
 	return KV_OK;

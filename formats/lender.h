@@ -30,9 +30,10 @@ struct kv_lender {
 /* Room for a payload of n bytes, which is lent from now on; *bytes are to be filled in before *reference, whose path is
  * the lender's, is told to anybody.  Fails: KV_EIO (no memory for them, no /proc), KV_EMEM. */
 int kv_lender_take(struct kv_lender *l, size_t n, void **bytes, struct kv_reference *reference, struct kv_err *e);
-/* The same in the memory of l->device, which must stay open; *there NULL: it cannot be lent there, or has no room.
+/* The same in the memory of l->device, which must stay open; *on_device NULL: it cannot be lent there, or has no room.
  * What is put there must have arrived before *reference is told. */
-int kv_lender_take_there(struct kv_lender *l, size_t n, void **there, struct kv_reference *reference, struct kv_err *e);
+int kv_lender_take_on_device(
+    struct kv_lender *l, size_t n, void **on_device, struct kv_reference *reference, struct kv_err *e);
 /* Everything has been written, to the pipe `out` (-1: it is closed already): waits until all is given back.  The pipe
  * is closed when it is empty, for readers that wait for its end.
  * Fails: KV_EPIPE (the reader has gone), KV_EIO (nobody has come for it within two seconds, or all have gone). */

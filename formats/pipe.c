@@ -73,12 +73,12 @@ open_all(struct kv_pipe *p, const struct kv_pipe_options *o, struct kv_err *e)
 	int rc;
 
 	if ((rc = kv_names_check(o->uses, e)) < 0 || (rc = kv_names_check(o->keeps, e)) < 0 ||
-	    (rc = kv_names_check(o->partly, e)) < 0 || (rc = kv_names_check(o->in_place, e)) < 0)
+	    (rc = kv_names_check(o->partly, e)) < 0 || (rc = kv_names_check(o->on_device, e)) < 0)
 		return rc;
 	if ((o->uses != NULL && (p->uses = strdup(o->uses)) == NULL) ||
 	    (o->keeps != NULL && (p->keeps = strdup(o->keeps)) == NULL) ||
 	    (o->partly != NULL && (p->partly = strdup(o->partly)) == NULL) ||
-	    (o->in_place != NULL && (p->in_place = strdup(o->in_place)) == NULL))
+	    (o->on_device != NULL && (p->on_device = strdup(o->on_device)) == NULL))
 		return kv_no_memory(e, KV_NAME_MAX);
 	if ((rc = open_inputs(p, o->files, o->device, e)) < 0 || (rc = join_headers(p, o->entry, e)) < 0 ||
 	    o->no_output)
@@ -309,7 +309,7 @@ kv_pipe_finish(struct kv_pipe *p, int rc, struct kv_err *e)
 	free(p->uses);
 	free(p->keeps);
 	free(p->partly);
-	free(p->in_place);
+	free(p->on_device);
 	free(p->tokens);
 	json_decref(p->header);
 	json_decref(p->history);

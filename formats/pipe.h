@@ -32,7 +32,7 @@ struct kv_pipe_options {
 				  * the rest is not touched, and the checksum not compared; NULL: none */
 	struct kv_device *device; /* the program's, for payloads that lie on one; NULL: it has none.  It need not be
 				  * open, and outlives the pipe */
-	const char *in_place;    /* of `uses`, tensors whose payload it takes from t->device where it lies on that
+	const char *on_device;   /* of `uses`, tensors whose payload it takes from t->device where it lies on that
 				  * device, and data is NULL: kv_device_view_tensor(); NULL: none */
 	bool share;              /* large payloads are written as references, where that goes: kv_writer_share() */
 	const json_t *entry;     /* our history entry (borrowed) */
@@ -59,7 +59,7 @@ int kv_pipe_next(struct kv_pipe *p, struct kv_step **step, struct kv_err *e);
  * kv_pipe_next does, KV_EIO naming $TMPDIR when that is full, KV_EARG in the middle of a sequence. */
 int kv_pipe_hold(struct kv_pipe *p, struct kv_step **steps, size_t *n, struct kv_err *e);
 
-/* What steps have on the program's device (options.in_place) comes to the host: t->data, with t->device NULL.  The
+/* What steps have on the program's device (options.on_device) comes to the host: t->data, with t->device NULL.  The
  * device may go then.  Fails: as kv_pipe_next() does. */
 int kv_pipe_fetch(struct kv_pipe *p, struct kv_err *e);
 

@@ -30,7 +30,7 @@ struct kv_pipe {
 	struct kv_writer *writer; /* NULL: a sink */
 	json_t *header;           /* the first input's */
 	json_t *history;          /* of all inputs, and our entry */
-	char *uses, *keeps, *partly, *in_place; /* lists of names; NULL: all, none, none, none */
+	char *uses, *keeps, *partly, *on_device; /* lists of names; NULL: all, none, none, none */
 	struct kv_buf names;      /* of all inputs, for messages */
 	struct kv_sequence seq;
 	int32_t *tokens;

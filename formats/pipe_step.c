@@ -268,7 +268,7 @@ take_loan(struct kv_pipe *p, struct kv_item *item, bool used, bool first, struct
 
 	item->loan = kv_reader_loan(r);
 	item->unused = !used;
-	if (used && kv_names_have(p->in_place, t->name) && (rc = kv_reader_in_place(r, t, e)) < 0)
+	if (used && kv_names_have(p->on_device, t->name) && (rc = kv_reader_on_device(r, t, e)) < 0)
 		return rc;
 	if (used && t->device == NULL)
 		rc = kv_reader_fork(r, t, kv_names_have(p->partly, t->name) ? &partly : NULL, e);

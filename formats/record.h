@@ -74,7 +74,7 @@ int kv_reader_fork(struct kv_reader *r, struct kv_tensor *t, const struct kv_tak
  * maps it. */
 struct kv_loan *kv_reader_loan(const struct kv_reader *r);
 /* Instead of kv_reader_payload(): t->device, if the payload lies on the reader's device.  KV_END: it does not. */
-int kv_reader_in_place(struct kv_reader *r, struct kv_tensor *t, struct kv_err *e);
+int kv_reader_on_device(struct kv_reader *r, struct kv_tensor *t, struct kv_err *e);
 /* The program's device, for payloads that lie on one. */
 void kv_reader_use(struct kv_reader *r, struct kv_device *d);
 /* A mapped input's file, as any process can open it: path, size and date are set.  KV_END: it has no name. */
@@ -98,7 +98,7 @@ bool kv_writer_shares(const struct kv_writer *w);
  * need not copy them.  NULL: it will not be lent, or several are waiting to be written; use your own. */
 int kv_writer_room(struct kv_writer *w, const char *name, size_t n, void **room, struct kv_err *e);
 /* The same on the device, for a tensor whose `device` this is; wait for the device before it is written. */
-int kv_writer_room_there(struct kv_writer *w, const char *name, size_t n, void **room, struct kv_err *e);
+int kv_writer_room_on_device(struct kv_writer *w, const char *name, size_t n, void **room, struct kv_err *e);
 
 /* Does a tensor of this name leave?  kv_writer_tensor_map() and what follows do not ask. */
 bool kv_writer_leaves(const struct kv_writer *w, const char *name);

@@ -71,8 +71,8 @@ int kv_writer_open(struct kv_writer **out, const char *path, const char *only, c
 /* From now on payloads larger than a page stay in our memory, and the stream says where (STREAM.md, References);
  * kv_writer_finish() then waits until they have been given back.  Only in a pipe: elsewhere nothing changes. */
 void kv_writer_share(struct kv_writer *w);
-/* The same on a device that has a card's name: see kv_writer_room_there() in record.h.  It stays open until the writer
- * has finished. */
+/* The same on a device that has a card's name: see kv_writer_room_on_device() in record.h.  It stays open until the
+ * writer has finished. */
 void kv_writer_share_on(struct kv_writer *w, struct kv_device *d);
 
 /* From now on a thread does the writing, for programs that compute meanwhile.  A tensor's data has to stay as it is

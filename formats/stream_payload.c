@@ -307,9 +307,9 @@ kv_reader_use(struct kv_reader *r, struct kv_device *d)
 }
 
 int
-kv_reader_in_place(struct kv_reader *r, struct kv_tensor *t, struct kv_err *e)
+kv_reader_on_device(struct kv_reader *r, struct kv_tensor *t, struct kv_err *e)
 {
-	int rc = kv_loan_there(r->loan, &t->device, e);
+	int rc = kv_loan_on_device(r->loan, &t->device, e);
 
 	if (rc == KV_OK)
 		return begin(r, t->bytes, e);

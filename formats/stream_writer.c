@@ -34,7 +34,7 @@ struct kv_writer {
 	kv_unmet_fn *unmet;
 	bool shares;
 	struct kv_lender lender;
-	struct room { /* kv_writer_room(), _there(), until its tensor is written */
+	struct room { /* kv_writer_room(), _on_device(), until its tensor is written */
 		const void *data; /* NULL: none */
 		struct kv_reference at;
 	} rooms[ROOMS_MAX];
@@ -359,9 +359,9 @@ kv_writer_room(struct kv_writer *w, const char *name, size_t n, void **room, str
 }
 
 int
-kv_writer_room_there(struct kv_writer *w, const char *name, size_t n, void **room, struct kv_err *e)
+kv_writer_room_on_device(struct kv_writer *w, const char *name, size_t n, void **room, struct kv_err *e)
 {
-	return take_room(w, kv_lender_take_there, name, n, room, e);
+	return take_room(w, kv_lender_take_on_device, name, n, room, e);
 }
 
 /* Where a tensor's payload lies already; NULL: in its own memory. */

@@ -164,7 +164,7 @@ pick_here(const struct kv_pick *p, const size_t *rows, size_t n)
 
 /* What n rows of a tensor take of the device; 0: it does not lie there. */
 static size_t
-bytes_there(const struct kv_tensor *x, size_t n)
+bytes_on_device(const struct kv_tensor *x, size_t n)
 {
 	return x->device != NULL ? (n * row_bytes(x) + ALIGN - 1) / ALIGN * ALIGN : 0;
 }
@@ -172,7 +172,7 @@ bytes_there(const struct kv_tensor *x, size_t n)
 /* Rows of what lies there one behind the other, in memory there. */
 static int
 gather(const struct kv_device *d, const struct kv_pick *picks, size_t n_picks, const size_t *rows, size_t n,
-    char *there, struct kv_err *e)
+    char *on_device, struct kv_err *e)
 {
 	int rc = KV_OK;
 
@@ -181,7 +181,7 @@ gather(const struct kv_device *d, const struct kv_pick *picks, size_t n_picks, c
 		const struct kvk_copy job = { .x = x->device,
 			.x_type = x->type,
 			.rows = rows,
-			.y = there,
+			.y = on_device,
 			.y_type = x->type,
 			.H = 1,
 			.n = n,
@@ -189,7 +189,7 @@ gather(const struct kv_device *d, const struct kv_pick *picks, size_t n_picks, c
 
 		if (x->device != NULL)
 			rc = kv_device_check(d, d->op->copy_rows(d->dev, &job), x->name, e);
-		there += bytes_there(x, n);
+		on_device += bytes_on_device(x, n);
 	}
 	return rc;
 }
@@ -204,7 +204,7 @@ is_arrival(const struct kv_device *d, const void *p)
 
 /* All are on their way before the first is waited for. */
 static int
-bring(const struct kv_device *d, const struct kv_pick *picks, size_t n_picks, size_t n, const char *there,
+bring(const struct kv_device *d, const struct kv_pick *picks, size_t n_picks, size_t n, const char *on_device,
     struct kv_err *e)
 {
 	bool fetches = false;
@@ -216,9 +216,9 @@ bring(const struct kv_device *d, const struct kv_pick *picks, size_t n_picks, si
 
 		if (x->device != NULL)
 			rc = (fetch ? kv_device_fetch : kv_device_get)(
-			    d, picks[i].to, there, n * row_bytes(x), x->name, e);
+			    d, picks[i].to, on_device, n * row_bytes(x), x->name, e);
 		fetches = fetches || fetch;
-		there += bytes_there(x, n);
+		on_device += bytes_on_device(x, n);
 	}
 	if (fetches && rc == KV_OK)
 		return kv_device_arrive(d, "copy to the host", e);
@@ -232,20 +232,20 @@ kv_pick_rows(const struct kv_device *d, const struct kv_pick *picks, size_t n_pi
     struct kv_err *e)
 {
 	size_t bytes = 0;
-	void *there;
+	void *on_device;
 	int rc;
 
 	for (size_t i = 0; i < n_picks; i++) {
-		bytes += bytes_there(picks[i].from, n);
+		bytes += bytes_on_device(picks[i].from, n);
 		if (picks[i].from->device == NULL)
 			pick_here(&picks[i], rows, n);
 	}
 	if (bytes == 0)
 		return KV_OK;
-	if ((there = kv_device_alloc(d, bytes, 1, e)) == NULL)
+	if ((on_device = kv_device_alloc(d, bytes, 1, e)) == NULL)
 		return KV_EMEM;
-	if ((rc = gather(d, picks, n_picks, rows, n, there, e)) == KV_OK)
-		rc = bring(d, picks, n_picks, n, there, e);
-	kv_device_free(d, there);
+	if ((rc = gather(d, picks, n_picks, rows, n, on_device, e)) == KV_OK)
+		rc = bring(d, picks, n_picks, n, on_device, e);
+	kv_device_free(d, on_device);
 	return rc;
 }

@@ -45,7 +45,7 @@ view_ranking(
 	if ((v->pooled = kv_device_alloc(d, count, sizeof *v->pooled, e)) == NULL)
 		return KV_EMEM;
 	job->rank = v->pooled;
-	return kv_pooled_there(d, r->pool, v->rank, r->H, r->n, v->pooled, e);
+	return kv_pooled_on_device(d, r->pool, v->rank, r->H, r->n, v->pooled, e);
 }
 
 static int

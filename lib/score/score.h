@@ -3,7 +3,7 @@
  *
  * A method is one file, lib/score/NAME.c, and one row of kv_score_list (scores.c).  Those with attention in them are a
  * few lines around kv_attention() (lib/attention.h).  Methods produce *raw* scores; pooling is named in the
- * attributes and done by whoever ranks (kv_pooled(), kv_pooled_there()).
+ * attributes and done by whoever ranks (kv_pooled(), kv_pooled_on_device()).
  */
 #ifndef KV_SCORE_H
 #define KV_SCORE_H
@@ -106,7 +106,7 @@ int kv_score_earlier(const struct kv_layer *l, const char *who, const struct kv_
 int kv_pooled(struct kv_device *d, const struct kv_score_attrs *a, const float *raw, size_t H, size_t n, float *pooled,
     struct kv_err *e);
 /* The same, of and to memory of a device that is ready to pool: the one place where scores are pooled. */
-int kv_pooled_there(const struct kv_device *d, const struct kv_score_attrs *a, const float *raw, size_t H, size_t n,
+int kv_pooled_on_device(const struct kv_device *d, const struct kv_score_attrs *a, const float *raw, size_t H, size_t n,
     float *pooled, struct kv_err *e);
 
 /* The methods: each the only symbol of its file. */

@@ -206,7 +206,7 @@ done:
 }
 
 int
-kv_pooled_there(const struct kv_device *d, const struct kv_score_attrs *a, const float *raw, size_t H, size_t n,
+kv_pooled_on_device(const struct kv_device *d, const struct kv_score_attrs *a, const float *raw, size_t H, size_t n,
     float *pooled, struct kv_err *e)
 {
 	return kv_device_check(d, d->op->pool(d->dev, raw, H, n, a->pool, a->pool_width, pooled), "pool", e);
@@ -235,7 +235,7 @@ kv_pooled(struct kv_device *d, const struct kv_score_attrs *a, const float *raw,
 	if ((y = kv_device_alloc(d, count, sizeof *y, e)) == NULL ||
 	    (x = kv_device_view(d, raw, count * sizeof *raw, e)) == NULL)
 		goto done;
-	rc = kv_pooled_there(d, a, x, H, n, y, e);
+	rc = kv_pooled_on_device(d, a, x, H, n, y, e);
 	if (rc == KV_OK)
 		rc = kv_device_get(d, pooled, y, count * sizeof *y, "pool", e);
 done:
