@@ -86,6 +86,22 @@ planned(void **state)
 	assert_int_equal(kv_device_ready(&d, "pool", &e), KV_EARG);
 }
 
+/* The one CPU is number 0, and what says so is what ends a list of devices. */
+static void
+no_second_cpu(void **state)
+{
+	struct kvk_dev *dev;
+	char text[128] = "", why[128] = "";
+
+	(void)state;
+	assert_int_equal(kvk_cpu.describe(0, text, sizeof text), 0);
+	assert_int_equal(kvk_cpu.describe(1, text, sizeof text), KVK_ENODEV);
+	assert_int_equal(kvk_cpu.open(&dev, 1, 1, KVK_PRECISION_F32, why, sizeof why), KVK_ENODEV);
+	assert_null(dev);
+	assert_string_equal(why, "there is one CPU device, number 0, not 1");
+	assert_string_equal(text, why);
+}
+
 static void
 cuda(void **state)
 {
@@ -355,6 +371,7 @@ main(void)
 		cmocka_unit_test(names),
 		cmocka_unit_test(automatic),
 		cmocka_unit_test(planned),
+		cmocka_unit_test(no_second_cpu),
 		cmocka_unit_test(cuda),
 		cmocka_unit_test(tables),
 		cmocka_unit_test(every_operation),
