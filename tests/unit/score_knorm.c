@@ -38,6 +38,25 @@ paper(void **state)
 	score_layer_fini(&x);
 }
 
+/* No -0 among 35 of them, wherever it stands. */
+static void
+zeros(void **state)
+{
+	enum { T = 35 };
+	static const float k[T][2];
+	const float *y;
+	struct kv_params p;
+	struct score_layer x;
+
+	(void)state;
+	score_params(&p, "knorm", NULL);
+	score_layer_init(&x, &score_device, 1, 1, T, 2, 1.0f, NULL, 0, &k[0][0]);
+	y = score_run(&x, &p)->data;
+	for (size_t i = 0; i < T; i++)
+		assert_true(y[i] == 0 && !signbit(y[i]));
+	score_layer_fini(&x);
+}
+
 /* 1.5 and -2 in f16 and in bf16. */
 static void
 types(void **state)
@@ -71,6 +90,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(paper),
+		cmocka_unit_test(zeros),
 		cmocka_unit_test(types),
 		cmocka_unit_test(oracle),
 	};
