@@ -6,7 +6,7 @@
 
 #include "lib/buf.h"
 
-#define LARGE (32 << 20) /* bytes that are asked of the system for themselves, at most what the C library allows */
+#define KEPT (1 << 30) /* bytes that are free and do not go back to the system */
 
 struct run {
 	const struct kv_filter *f;
@@ -135,8 +135,8 @@ all_at_once(struct run *r)
 static void
 keep_memory(void)
 {
-	mallopt(M_MMAP_THRESHOLD, LARGE);
-	mallopt(M_TRIM_THRESHOLD, 4 * LARGE);
+	mallopt(M_MMAP_MAX, 0);
+	mallopt(M_TRIM_THRESHOLD, KEPT);
 }
 
 int

@@ -31,6 +31,15 @@ peak() {
 	[ "$eight" -le $((one + 1000)) ]
 }
 
+@test "a layer's payloads come to the memory of the layer before, however large they are" {
+	for n in 2 4; do # 40 MB of keys and as much of values in each
+		make_large 1 $n 160000 - | kv-score streaming | kv-budget uniform -b 100 | peak kv-evict
+		cp rss.pages $n.pages
+	done
+	echo "$(<2.pages) pages for two layers, $(<4.pages) for four, of which one has 20000"
+	[ "$(<4.pages)" -le $(($(<2.pages) + 2000)) ]
+}
+
 @test "kv-budget: keys and values that it does not use are never in memory, whatever way they come" {
 	mapped=$(peak kv-budget uniform -r 0.5 8.kv)
 	piped=$(cat 8.kv | peak kv-budget uniform -r 0.5)
