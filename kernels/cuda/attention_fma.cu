@@ -3,6 +3,7 @@
  * from y * ROWS on and of four keys from x * 4 on, and sums four columns from x * 4 on, and every 64 further on.
  * Few rows (ROWS 1) and many (ROWS 4) take their sums in the same order. */
 #include "kernels/cuda/attend.h"
+#include "kernels/cuda/row_math.h"
 
 #define FMA_KEYS    64
 #define FMA_THREADS 256
@@ -89,22 +90,6 @@ fma_values(const struct attend &a, const struct attend_unit &u, int e, float *v)
 
 template <int ROWS>
 static __device__ inline void
-fma_rows(const float *x, float (&y)[ROWS])
-{
-	if constexpr (ROWS == 4) {
-		const float4 four = *(const float4 *)x;
-
-		y[0] = four.x;
-		y[1] = four.y;
-		y[2] = four.z;
-		y[3] = four.w;
-	} else {
-		y[0] = x[0];
-	}
-}
-
-template <int ROWS>
-static __device__ inline void
 fma_logits(const float *q, const float *k, int D, float (&s)[ROWS][4])
 {
 #pragma unroll 8
@@ -112,7 +97,7 @@ fma_logits(const float *q, const float *k, int D, float (&s)[ROWS][4])
 		const float4 y = *(const float4 *)(k + d * FMA_K_ROW);
 		float x[ROWS];
 
-		fma_rows<ROWS>(q + d * fma_q_row(ROWS), x);
+		row_load<ROWS>(q + d * fma_q_row(ROWS), x);
 #pragma unroll
 		for (int r = 0; r < ROWS; r++) {
 			s[r][0] = fmaf(x[r], y.x, s[r][0]);
@@ -157,7 +142,7 @@ fma_sum(const float *p, const float *v, float (&o)[ROWS][DP / 64][4])
 	for (int key = 0; key < FMA_KEYS; key++) {
 		float x[ROWS];
 
-		fma_rows<ROWS>(p + key * fma_q_row(ROWS), x);
+		row_load<ROWS>(p + key * fma_q_row(ROWS), x);
 #pragma unroll
 		for (int c = 0; c < DP / 64; c++) {
 			const float4 y = *(const float4 *)(v + key * DP + c * 64);

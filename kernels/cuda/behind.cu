@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Attention of rows that stand behind a prompt, and what they see of it on average. */
 #include "kernels/cuda/behind_sums.h"
+#include "kernels/cuda/row_math.h"
 
 #include <math.h>
 
@@ -122,14 +123,7 @@ KV_KERNEL(BEHIND_THREADS) behind_soften(struct behind_shape z, float *p)
 		row[j] = expf(row[j] - top);
 		sum += row[j];
 	}
-	for (int step = 16; step > 0; step /= 2)
-		sum += __shfl_xor_sync(KV_FULL, sum, step);
-	if (threadIdx.x % 32 == 0)
-		parts[threadIdx.x / 32] = sum;
-	__syncthreads();
-	sum = 0;
-	for (int w = 0; w < BEHIND_THREADS / 32; w++)
-		sum += parts[w];
+	sum = row_block_sum(sum, parts);
 	for (size_t j = threadIdx.x; j < z.all; j += BEHIND_THREADS)
 		row[j] = j < sees ? row[j] * (float)(1 / sum) : 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The way back of attention behind a prompt, to the rows behind.  Weights are made anew. */
 #include "kernels/cuda/behind_sums.h"
+#include "kernels/cuda/row_math.h"
 
 #define BACK_THREADS 256
 
@@ -20,14 +21,7 @@ KV_KERNEL(BACK_THREADS) behind_soften_back(struct behind_shape z, const float *p
 		dp[at + j] = x;
 		sum += (double)p[at + j] * x;
 	}
-	for (int step = 16; step > 0; step /= 2)
-		sum += __shfl_xor_sync(KV_FULL, sum, step);
-	if (threadIdx.x % 32 == 0)
-		parts[threadIdx.x / 32] = sum;
-	__syncthreads();
-	sum = 0;
-	for (int w = 0; w < BACK_THREADS / 32; w++)
-		sum += parts[w];
+	sum = row_block_sum(sum, parts);
 	for (size_t j = threadIdx.x; j < z.all; j += BACK_THREADS)
 		dp[at + j] = (float)(p[at + j] * (dp[at + j] - sum));
 }

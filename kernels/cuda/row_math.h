@@ -49,7 +49,8 @@ row_warp_sum(double x)
 	return x;
 }
 
-/* The sum over a block of whole warps, for every thread; part [32] in shared memory, for this sum alone. */
+/* The sum over a block of whole warps, for every thread; part in shared memory, an
+ * element for each warp, for this sum alone. */
 static __device__ inline double
 row_block_sum(double x, double *part)
 {

@@ -209,3 +209,13 @@ rig_distance(const float *a, const double *b, size_t n)
 	}
 	return most;
 }
+
+double
+rig_distance_behind(const float *x, const double *want, size_t heads, size_t n, size_t all, size_t D)
+{
+	double far = 0;
+
+	for (size_t h = 0; h < heads; h++)
+		far = fmax(far, rig_distance(x + h * n * D, want + (h * all + all - n) * D, n * D));
+	return far;
+}

@@ -50,5 +50,7 @@ struct kv_cache *rig_cache(
 
 /* max |a[i] - b[i]|; NaN counts as infinite. */
 double rig_distance(const float *a, const double *b, size_t n);
+/* The same of x [heads][n][D] and the last n of `all` rows per head of want [heads][all][D]. */
+double rig_distance_behind(const float *x, const double *want, size_t heads, size_t n, size_t all, size_t D);
 
 #endif

@@ -213,17 +213,6 @@ sigma_is_the_embeddings_spread(void **state)
 
 /* ---- the forward pass */
 
-/* max |x - want| of the last n of `all` rows per head. */
-static double
-distance_behind(const float *x, const double *want, size_t heads, size_t n, size_t all, size_t D)
-{
-	double far = 0;
-
-	for (size_t h = 0; h < heads; h++)
-		far = fmax(far, rig_distance(x + h * n * D, want + (h * all + all - n) * D, n * D));
-	return far;
-}
-
 static void
 expect_naive(struct rig *r, size_t T, const struct kv_lookahead *m, double close)
 {
@@ -236,8 +225,8 @@ expect_naive(struct rig *r, size_t T, const struct kv_lookahead *m, double close
 
 	rig_prefill_lookahead(r, &p, T, a, n, 4);
 	naive_run_lookahead(&want, &r->m, p.tokens, T, m);
-	far[0] = distance_behind(p.q_behind, want.q, c->L * c->Hq, n, T + n, c->D);
-	far[1] = distance_behind(p.k_behind, want.k, c->L * c->Hkv, n, T + n, c->D);
+	far[0] = rig_distance_behind(p.q_behind, want.q, c->L * c->Hq, n, T + n, c->D);
+	far[1] = rig_distance_behind(p.k_behind, want.k, c->L * c->Hkv, n, T + n, c->D);
 	far[2] = rig_distance(p.logits, want.logits + (T - 1) * c->vocab, c->vocab);
 	print_message("%s, %zu + %zu tokens, rank %zu, %s: q %.1e k %.1e logits %.1e\n", c->name, T, n, m->shape.rank,
 	    kv_lookahead_targets[m->shape.targets], far[0], far[1], far[2]);

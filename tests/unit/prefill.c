@@ -214,17 +214,6 @@ rows_behind_change_nothing(void **state)
 	rig_close(&r);
 }
 
-/* max |x - want| of the last n of `all` rows per head. */
-static double
-distance_behind(const float *x, const double *want, size_t heads, size_t n, size_t all, size_t D)
-{
-	double far = 0;
-
-	for (size_t h = 0; h < heads; h++)
-		far = fmax(far, rig_distance(x + h * n * D, want + (h * all + all - n) * D, n * D));
-	return far;
-}
-
 /* Rows behind a prompt are what they would be at these positions of a longer prompt. */
 static void
 rows_behind_match_the_naive_pass(void **state)
@@ -244,8 +233,8 @@ rows_behind_match_the_naive_pass(void **state)
 
 			rig_prefill_behind(&r, &p, T, n, 4);
 			naive_run(&want, &r.m, p.tokens, T + n, NULL, NULL);
-			assert_true(distance_behind(p.q_behind, want.q, s->L * s->Hq, n, T + n, s->D) <= CLOSE);
-			assert_true(distance_behind(p.k_behind, want.k, s->L * s->Hkv, n, T + n, s->D) <= CLOSE);
+			assert_true(rig_distance_behind(p.q_behind, want.q, s->L * s->Hq, n, T + n, s->D) <= CLOSE);
+			assert_true(rig_distance_behind(p.k_behind, want.k, s->L * s->Hkv, n, T + n, s->D) <= CLOSE);
 			assert_true(rig_distance(p.logits, want.logits + (T - 1) * s->vocab, s->vocab) <= CLOSE);
 			naive_fini(&want);
 			rig_prompt_fini(&p);
