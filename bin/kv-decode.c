@@ -370,7 +370,7 @@ load_layer(struct run *r, const struct kv_step *s, struct kv_err *e)
 	struct kv_err other = { 0 };
 	int rc = load_once(r, s, e);
 
-	if (rc < 0 && kv_device_can_fall_back(&r->io.device, e) && kv_pipe_fetch(r->io.pipe, &other) == KV_OK &&
+	while (rc < 0 && kv_engine_can_fall_back(r->engine, e) && kv_pipe_fetch(r->io.pipe, &other) == KV_OK &&
 	    (rc = kv_engine_fall_back(r->engine, rc, e)) == KV_OK)
 		rc = load_once(r, s, e);
 	return rc;

@@ -161,7 +161,7 @@ teach(struct kv_lessons *l, const struct item *x, bool truth, struct kv_err *e)
 {
 	int rc = teach_once(l, x, truth, e);
 
-	if (rc < 0 && l->engine != NULL && (rc = kv_engine_fall_back(l->engine, rc, e)) == KV_OK)
+	while (rc < 0 && l->engine != NULL && (rc = kv_engine_fall_back(l->engine, rc, e)) == KV_OK)
 		rc = teach_once(l, x, truth, e);
 	return rc;
 }
@@ -208,7 +208,7 @@ kv_lessons_prepare(struct kv_lessons *l, size_t i, struct kv_lesson_state *s, st
 	if (rc == KV_END) {
 		s->made = true;
 		rc = make(l, x, &s->bytes, e);
-		if (rc < 0 && (rc = kv_student_fall_back(l->o.student, rc, e)) == KV_OK)
+		while (rc < 0 && (rc = kv_student_fall_back(l->o.student, rc, e)) == KV_OK)
 			rc = make(l, x, &s->bytes, e);
 		s->response = l->lesson.response.n;
 	}

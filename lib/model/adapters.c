@@ -47,11 +47,11 @@ kv_adapters_enter(struct kv_adapters *a, struct kv_err *e)
 	size_t at = 0;
 	int rc = KV_OK;
 
-	if (kv_lookahead_scale(m) == 0)
+	if (kv_lookahead_scale(m) == 0 || a->weights != NULL)
 		return KV_OK;
 	if ((a->weights = kv_alloc(n, sizeof *a->weights, e)) == NULL ||
 	    (a->scaled = kv_alloc_unset(m->n_parameters, sizeof *a->scaled, e)) == NULL)
-		return KV_EMEM;
+		rc = KV_EMEM;
 	for (size_t i = 0; i < n && rc == KV_OK; i++) {
 		if (m->adapter[i].a == NULL)
 			continue;
@@ -59,6 +59,8 @@ kv_adapters_enter(struct kv_adapters *a, struct kv_err *e)
 		rc =
 		    open_pair(a, i / KV_N_ROLES, i % KV_N_ROLES, a->scaled + at - m->adapter[i].out * m->shape.rank, e);
 	}
+	if (rc < 0)
+		kv_adapters_leave(a);
 	return rc;
 }
 
@@ -92,8 +94,9 @@ kv_adapters_new(struct kv_adapters **out, struct kv_engine *x, const struct kv_l
 	a->m = m;
 	a->next = x->adapters;
 	x->adapters = a;
-	if ((rc = kv_adapters_enter(a, e)) < 0)
-		rc = kv_engine_fall_back(x, rc, e);
+	rc = kv_adapters_enter(a, e);
+	while (rc < 0 && (rc = kv_engine_fall_back(x, rc, e)) == KV_OK)
+		rc = kv_adapters_enter(a, e);
 	if (rc < 0)
 		kv_adapters_free(a);
 	else
@@ -151,7 +154,8 @@ kv_embedding_sigma(struct kv_engine *x, double *sigma, struct kv_err *e)
 		n = vocab - at < SIGMA_ROWS ? vocab - at : SIGMA_ROWS;
 		for (size_t i = 0; i < n; i++)
 			ids[i] = (int32_t)(at + i);
-		if ((rc = add_rows(x, ids, n, host, sum, e)) < 0 && (rc = kv_engine_fall_back(x, rc, e)) == KV_OK)
+		rc = add_rows(x, ids, n, host, sum, e);
+		while (rc < 0 && (rc = kv_engine_fall_back(x, rc, e)) == KV_OK)
 			rc = add_rows(x, ids, n, host, sum, e);
 	}
 	free(host);

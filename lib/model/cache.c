@@ -434,7 +434,7 @@ kv_extend(struct kv_cache *c, const int32_t *tokens, size_t n, float *logits, si
 		return rc;
 	c->tapped = false;
 	rc = append(c, tokens, n, logits, n_logits, tap, e);
-	if (rc < 0 && !c->tapped && (rc = kv_engine_fall_back(c->x, rc, e)) == KV_OK)
+	while (rc < 0 && !c->tapped && (rc = kv_engine_fall_back(c->x, rc, e)) == KV_OK)
 		rc = append(c, tokens, n, logits, n_logits, tap, e);
 	return rc;
 }
@@ -445,7 +445,7 @@ kv_cache_ready(struct kv_cache *c, size_t n, struct kv_err *e)
 	struct kv_rows rows;
 	int rc = prepare(c, &rows, n, n, e);
 
-	if (rc < 0 && (rc = kv_engine_fall_back(c->x, rc, e)) == KV_OK)
+	while (rc < 0 && (rc = kv_engine_fall_back(c->x, rc, e)) == KV_OK)
 		rc = prepare(c, &rows, n, n, e);
 	return rc;
 }

@@ -166,48 +166,56 @@ worth_keeping(const struct kv_engine *x)
 	return bytes <= room / 2;
 }
 
-int
-kv_engine_take_layer(struct kv_engine *x, size_t layer, struct kv_layer_weights *w, struct kv_err *e)
+/* Closes the weights for many rows but those in use. */
+static void
+close_idle(struct kv_engine *x)
 {
+	for (size_t l = 0; x->many != NULL && l < x->m->cfg.L; l++)
+		if (!x->many[l].in_use)
+			kv_engine_close_layer(x, &x->many[l]);
+}
+
+static bool
+can_make_room(const struct kv_engine *x, const struct kv_err *e)
+{
+	return x->keeps && e != NULL && e->device == x->d;
+}
+
+/* For what did not fit beside the weights that were kept: from now on they come layer by layer.  The fault is
+ * forgotten. */
+static void
+make_room(struct kv_engine *x, struct kv_err *e)
+{
+	x->keeps = false;
+	x->keeps_none = true;
+	close_idle(x);
+	*e = (struct kv_err){ 0 };
+}
+
+int
+kv_engine_take_layer(struct kv_engine *x, size_t layer, struct kv_err *e)
+{
+	struct kv_layer_weights *w = &x->many[layer];
 	int rc = KV_OK;
 
-	if (layer == 0 && x->kept == NULL && !x->keeps_none && worth_keeping(x) &&
-	    (x->kept = kv_alloc(x->m->cfg.L, sizeof *x->kept, e)) == NULL)
-		return KV_EMEM;
-	if (x->kept == NULL)
-		return kv_engine_open_layer(x, layer, KVK_MANY_ROWS, w, e);
-	if (layer == x->n_kept && (rc = kv_engine_open_layer(x, layer, KVK_MANY_ROWS, &x->kept[layer], e)) == KV_OK)
-		x->n_kept++;
-	*w = x->kept[layer];
+	if (layer == 0 && !x->keeps && !x->keeps_none)
+		x->keeps = worth_keeping(x);
+	if (w->w[KV_Q] == NULL)
+		rc = kv_engine_open_layer(x, layer, KVK_MANY_ROWS, w, e);
+	if (rc < 0 && can_make_room(x, e)) {
+		make_room(x, e);
+		rc = kv_engine_open_layer(x, layer, KVK_MANY_ROWS, w, e);
+	}
+	w->in_use = rc == KV_OK;
 	return rc;
 }
 
 void
-kv_engine_give_layer(struct kv_engine *x, struct kv_layer_weights *w)
+kv_engine_give_layer(struct kv_engine *x, size_t layer)
 {
-	if (x->kept == NULL)
-		kv_engine_close_layer(x, w);
-	*w = (struct kv_layer_weights){ 0 };
-}
-
-static void
-close_kept(struct kv_engine *x)
-{
-	while (x->n_kept > 0)
-		kv_engine_close_layer(x, &x->kept[--x->n_kept]);
-	free(x->kept);
-	x->kept = NULL;
-}
-
-bool
-kv_engine_make_room(struct kv_engine *x, struct kv_err *e)
-{
-	if (x->kept == NULL || e == NULL || e->device != x->d)
-		return false;
-	close_kept(x);
-	x->keeps_none = true;
-	*e = (struct kv_err){ 0 };
-	return true;
+	x->many[layer].in_use = false;
+	if (!x->keeps)
+		kv_engine_close_layer(x, &x->many[layer]);
 }
 
 static void
@@ -260,7 +268,8 @@ leave(struct kv_engine *x)
 		x->work[i].floats = 0;
 	}
 	close_resident(x);
-	close_kept(x);
+	close_idle(x);
+	x->keeps = false;
 	if (x->out != NULL && x->out != x->embed)
 		x->d->op->weight_close(x->d->dev, x->out);
 	if (x->embed != NULL)
@@ -299,13 +308,24 @@ all_enter(struct kv_engine *x, struct kv_err *e)
 	return rc;
 }
 
+bool
+kv_engine_can_fall_back(const struct kv_engine *x, const struct kv_err *e)
+{
+	return !x->shows && (can_make_room(x, e) || kv_device_can_fall_back(x->d, e));
+}
+
 int
 kv_engine_fall_back(struct kv_engine *x, int rc, struct kv_err *e)
 {
 	struct kv_err other = { 0 };
 
-	if (x->shows || !kv_device_can_fall_back(x->d, e) || all_leave(x, &other) < 0 ||
-	    (rc = kv_device_fall_back(x->d, rc, e)) < 0)
+	if (!kv_engine_can_fall_back(x, e))
+		return rc;
+	if (can_make_room(x, e)) {
+		make_room(x, e);
+		return KV_OK;
+	}
+	if (all_leave(x, &other) < 0 || (rc = kv_device_fall_back(x->d, rc, e)) < 0)
 		return rc;
 	return all_enter(x, e);
 }
@@ -327,7 +347,8 @@ kv_engine_new(struct kv_engine **out, const struct kv_model *m, struct kv_device
 	x->vector = kv_alloc(c->L * KV_N_ROLES, sizeof *x->vector, e);
 	x->k_at = kv_alloc(c->Hq, sizeof *x->k_at, e);
 	x->q_at = kv_alloc(c->Hq, sizeof *x->q_at, e);
-	rc = x->vector == NULL || x->k_at == NULL || x->q_at == NULL ? KV_EMEM : KV_OK;
+	x->many = kv_alloc(c->L, sizeof *x->many, e);
+	rc = x->vector == NULL || x->k_at == NULL || x->q_at == NULL || x->many == NULL ? KV_EMEM : KV_OK;
 	if (rc == KV_OK && (rc = enter(x, e)) < 0)
 		rc = kv_engine_fall_back(x, rc, e);
 	if (rc < 0) {
@@ -344,6 +365,7 @@ kv_engine_free(struct kv_engine *x)
 	if (x == NULL)
 		return;
 	leave(x);
+	free(x->many);
 	free(x->q_at);
 	free(x->k_at);
 	free(x->vector);

@@ -30,8 +30,11 @@ struct kv_engine;
  * device lacks), KV_EMODEL (opened without weights), and as kv_device_open(). */
 int kv_engine_new(struct kv_engine **out, const struct kv_model *m, struct kv_device *d, struct kv_err *e);
 void kv_engine_free(struct kv_engine *x);
-/* After a fault (rc, e) of work that can be done again: as kv_device_fall_back(), and with the new device the engine is
- * ready, its caches hold the entries that they held, its adapters are open.  Working memory and weights start anew. */
+/* After a fault (rc, e) of work that can be done again.  KV_OK: do so, and ask again if that fails.  At first weights
+ * that were kept on the card for the next prompt make room; then as kv_device_fall_back(), and with the new device the
+ * engine is ready, its caches hold the entries that they held, its adapters are open, working memory and weights start
+ * anew.  kv_engine_can_fall_back() tells without doing anything. */
+bool kv_engine_can_fall_back(const struct kv_engine *x, const struct kv_err *e);
 int kv_engine_fall_back(struct kv_engine *x, int rc, struct kv_err *e);
 
 /* Rows that go through a layer; device memory, f32, valid during the callback only.  Queries and keys are rotated, in

@@ -12,6 +12,7 @@
 /* The matrices of one layer; NULL for roles that are no matrix of a layer. */
 struct kv_layer_weights {
 	struct kvk_weight *w[KV_N_ROLES];
+	bool in_use; /* by a prefill */
 };
 
 /* Working memory on the device, f32, grown on demand and kept until the engine goes. */
@@ -42,19 +43,14 @@ struct kv_engine {
 	struct kvk_weight *embed; /* [vocab][d] */
 	struct kvk_weight *out;   /* [vocab][d]; embed itself when tied */
 	struct kv_layer_weights *resident; /* [L] for few rows; NULL until the first decoding */
-	struct kv_layer_weights *kept; /* [L] for many rows, n_kept of them open; NULL: prefill opens and closes */
-	size_t n_kept;
-	bool keeps_none; /* their memory was wanted for something else */
+	struct kv_layer_weights *many; /* [L] for many rows: open: those in use and, if weights are kept, others */
+	bool keeps, keeps_none; /* weights stay behind their use; they do not, for their memory was wanted */
 	struct {
 		float *p;
 		size_t floats;
 	} work[KV_N_WORK];
 	size_t *k_at, *q_at; /* host [Hq] row numbers for one kernel call */
 };
-
-/* A prefill that did not fit beside the weights that were kept: they go, from now on weights come layer by layer, and
- * the fault is forgotten.  false: none were, or it is no fault of the device's. */
-bool kv_engine_make_room(struct kv_engine *x, struct kv_err *e);
 
 /* At least a * b floats of working memory, contents undefined; NULL with the fault recorded. */
 float *kv_engine_work(struct kv_engine *x, enum kv_work which, size_t a, size_t b, struct kv_err *e);
@@ -63,10 +59,11 @@ float *kv_engine_work(struct kv_engine *x, enum kv_work which, size_t a, size_t 
 int kv_engine_open_layer(
     struct kv_engine *x, size_t layer, enum kvk_use use, struct kv_layer_weights *w, struct kv_err *e);
 void kv_engine_close_layer(struct kv_engine *x, struct kv_layer_weights *w);
-/* The same for a layer of prefill, whose weights stay where the device has room to spare for those of all layers: asked
- * for in ascending order, given back in any. */
-int kv_engine_take_layer(struct kv_engine *x, size_t layer, struct kv_layer_weights *w, struct kv_err *e);
-void kv_engine_give_layer(struct kv_engine *x, struct kv_layer_weights *w);
+/* x->many[layer] for a prefill, which asks in ascending order and gives back in any; giving what is not in use does
+ * nothing.  Where the device has room to spare for all layers they stay, until something else needs the memory: this
+ * layer's, or what kv_engine_fall_back() is called for. */
+int kv_engine_take_layer(struct kv_engine *x, size_t layer, struct kv_err *e);
+void kv_engine_give_layer(struct kv_engine *x, size_t layer);
 /* All layers for decoding, once; fills x->resident. */
 int kv_engine_make_resident(struct kv_engine *x, struct kv_err *e);
 
@@ -83,7 +80,7 @@ struct kv_adapters {
 	float *scaled;                      /* host: what the b were opened from */
 };
 
-/* Open them on the engine's device, and close them there. */
+/* Open them on the engine's device, unless they are; and close them there. */
 int kv_adapters_enter(struct kv_adapters *a, struct kv_err *e);
 void kv_adapters_leave(struct kv_adapters *a);
 

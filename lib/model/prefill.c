@@ -15,7 +15,6 @@ struct prefill {
 	struct kv_rows prompt, behind;
 	struct kvk_ragged cache; /* one layer's keys and values of all rows */
 	size_t *start, *len;     /* [Hkv] of cache; owned, one block */
-	struct kv_layer_weights w[2]; /* of an even layer and an odd one: those being used and those to come */
 	size_t n_taken;               /* layers whose weights were taken so far */
 	kv_layer_fn fn;
 	void *ctx;
@@ -164,18 +163,20 @@ take_weights(struct prefill *p, size_t layer, struct kv_err *e)
 {
 	int rc = KV_OK;
 
-	for (; p->n_taken <= layer && p->n_taken < p->x->m->cfg.L && rc == KV_OK; p->n_taken++)
-		rc = kv_engine_take_layer(p->x, p->n_taken, &p->w[p->n_taken % 2], e);
+	while (p->n_taken <= layer && p->n_taken < p->x->m->cfg.L &&
+	       (rc = kv_engine_take_layer(p->x, p->n_taken, e)) == KV_OK)
+		p->n_taken++;
 	return rc;
 }
 
 /* One layer: weights in, rows through, weights out, tensors to the caller.  A device that works while the host goes on
- * is given the next layer's weights to copy meanwhile. */
+ * is given the next layer's weights to copy meanwhile; where there is no room for both it gets them at their turn. */
 static int
 run_layer(struct prefill *p, size_t layer, struct kv_err *e)
 {
 	struct kv_layer_view view = view_of(p, layer);
-	const struct kv_layer_weights *w = &p->w[layer % 2];
+	struct kv_err later = { 0 };
+	const struct kv_layer_weights *w = &p->x->many[layer];
 	int rc = take_weights(p, layer, e);
 
 	if (rc < 0)
@@ -190,8 +191,8 @@ run_layer(struct prefill *p, size_t layer, struct kv_err *e)
 	if (rc == KV_OK)
 		rc = kv_rows_layer(p->x, w, layer, &p->behind, &p->cache, p->len, e);
 	if (rc == KV_OK && p->x->d->op->layers_ahead > 0)
-		rc = take_weights(p, layer + 1, e);
-	kv_engine_give_layer(p->x, &p->w[layer % 2]);
+		(void)take_weights(p, layer + 1, &later);
+	kv_engine_give_layer(p->x, layer);
 	if (rc == KV_OK && (rc = check_last(p->x, &p->prompt, layer, e)) == KV_OK)
 		rc = check_last(p->x, &p->behind, layer, e);
 	if (rc == KV_EFAIL && layer == 0)
@@ -225,8 +226,8 @@ run(struct prefill *p, float *logits, struct kv_err *e)
 	if (logits != NULL)
 		rc = last_logits(p, logits, e);
 done:
-	kv_engine_give_layer(x, &p->w[0]);
-	kv_engine_give_layer(x, &p->w[1]);
+	while (p->n_taken > 0)
+		kv_engine_give_layer(x, --p->n_taken);
 	free(p->start);
 	return rc;
 }
@@ -242,11 +243,7 @@ kv_prefill(
 	if ((rc = check_input(&x->m->cfg, in, e)) < 0)
 		return rc;
 	rc = run(&p, logits, e);
-	if (rc < 0 && !p.shown && kv_engine_make_room(x, e)) {
-		p = start;
-		rc = run(&p, logits, e);
-	}
-	if (rc < 0 && !p.shown && (rc = kv_engine_fall_back(x, rc, e)) == KV_OK) {
+	while (rc < 0 && !p.shown && (rc = kv_engine_fall_back(x, rc, e)) == KV_OK) {
 		p = start;
 		rc = run(&p, logits, e);
 	}

@@ -20,8 +20,8 @@ struct kv_prefill_input {
 
 /* Run a prompt, and what stands behind it, through all layers; fn sees each.  logits [vocab] f32 on the host: those of
  * the prompt's last token, NULL if not wanted.  fn NULL: none.  Memory: weights of one layer expanded (two where they
- * are copied ahead of their turn, all where the device has room for twice that, until a longer prompt wants it),
- * activations of all rows, one layer's q, k, v; nothing that grows with T * T.
+ * are copied ahead of their turn and there is room, all where the device has room for twice that, until something else
+ * wants it), activations of all rows, one layer's q, k, v; nothing that grows with T * T.
  * Fails: KV_ESHAPE (T 0 or rows beyond the context), KV_EARG (token id), KV_EFAIL (not finite), KV_EDEV, KV_EMEM, and
  * fn's. */
 int kv_prefill(

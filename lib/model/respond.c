@@ -88,7 +88,7 @@ kv_respond(struct kv_engine *x, const struct kv_respond *o, struct kv_ids *ids, 
 	const size_t first = ids->n;
 	int rc = respond(x, o, ids, why, e);
 
-	if (rc < 0 && (rc = kv_engine_fall_back(x, rc, e)) == KV_OK) {
+	while (rc < 0 && (rc = kv_engine_fall_back(x, rc, e)) == KV_OK) {
 		ids->n = first;
 		rc = respond(x, o, ids, why, e);
 	}

@@ -177,10 +177,12 @@ leave(struct kv_student *s)
 int
 kv_student_fall_back(struct kv_student *s, int rc, struct kv_err *e)
 {
-	if (s == NULL || !kv_device_can_fall_back(s->x->d, e))
-		return rc;
-	leave(s);
-	return (rc = kv_engine_fall_back(s->x, rc, e)) == KV_OK ? enter(s, e) : rc;
+	while (rc < 0 && s != NULL && kv_engine_can_fall_back(s->x, e)) {
+		leave(s);
+		if ((rc = kv_engine_fall_back(s->x, rc, e)) == KV_OK)
+			rc = enter(s, e);
+	}
+	return rc;
 }
 
 int

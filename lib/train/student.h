@@ -24,8 +24,8 @@ int kv_student_new(struct kv_student **out, struct kv_engine *x, struct kv_devic
     const struct kv_lookahead_shape *s, struct kv_err *e);
 void kv_student_free(struct kv_student *s);
 
-/* As kv_engine_fall_back(): the student and its engine go on with the CPU, from the numbers that kv_student_set() is
- * given next and without what was gathered. */
+/* As kv_engine_fall_back(): the student and its engine go on, with the CPU maybe, from the numbers that
+ * kv_student_set() is given next and without what was gathered. */
 int kv_student_fall_back(struct kv_student *s, int rc, struct kv_err *e);
 
 const struct kv_config *kv_student_config(const struct kv_student *s);

@@ -105,7 +105,7 @@ make_step(struct kv_training *t, struct kv_err *e)
 	struct kv_training_step s;
 	int rc = gather(t, &s, e);
 
-	if (rc < 0 && (rc = kv_student_fall_back(t->student, rc, e)) == KV_OK)
+	while (rc < 0 && (rc = kv_student_fall_back(t->student, rc, e)) == KV_OK)
 		rc = gather(t, &s, e);
 	if (rc < 0)
 		return rc;
@@ -146,7 +146,7 @@ kv_training_measure(struct kv_training *t, struct kv_training_figures *f, struct
 {
 	int rc = measure(t, f, e);
 
-	if (rc < 0 && (rc = kv_student_fall_back(t->student, rc, e)) == KV_OK)
+	while (rc < 0 && (rc = kv_student_fall_back(t->student, rc, e)) == KV_OK)
 		rc = measure(t, f, e);
 	return rc;
 }

@@ -159,6 +159,25 @@ tokens=17,4,99,23,250,8,61,61,300,12,77,5,140,31,2,88,19,204,46,7,160,33,91,128,
 	cmp want.kv got.kv
 }
 
+@test "weights that were kept on the card give way to those of a later layer, and to decoding's" {
+	shim
+	export KV_PRECISION=f32 KV_MODEL; KV_MODEL=$(tiny_model --layers 8 --feed-forward 4096 --context 1024)
+	long=$(seq -s, 1 300),$(seq -s, 1 300),$(seq -s, 1 300)
+	kv-prefill --device cuda --queries last --tokens "$long" -o want.kv
+	# less than all layers need, and than two of them at a time: 36M are one layer's
+	for KV_SHIM_MEMORY in 54M 37M; do
+		export KV_SHIM_MEMORY
+		kv-prefill --device cuda --queries last --tokens "$long" -o got.kv
+		cmp want.kv got.kv
+	done
+	unset KV_SHIM_MEMORY
+	KV_MODEL=$(tiny_model --layers 6 --feed-forward 1024 --context 512)
+	response=(--device cuda --queries last --tokens "$(seq -s, 1 60)" --response generate:3)
+	kv-prefill "${response[@]}" -o want.kv
+	KV_SHIM_MEMORY=7M kv-prefill "${response[@]}" -o got.kv
+	cmp want.kv got.kv
+}
+
 @test "a card without the memory: a response of its own, and a module" {
 	make_module --trained -n 8 --rank 4 "$KV_MODEL" m.safetensors
 	gives_way . kv-prefill --tokens "$tokens" --response generate:5 -o x.kv

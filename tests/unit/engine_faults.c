@@ -200,7 +200,7 @@ work(const struct kv_model *m, struct kv_device *d, float *logits, struct kv_err
 	    (rc = kv_respond(x, &respond, &ids, &why, e)) < 0 || (rc = kv_cache_new(&c, x, KVK_F32, 4, e)) < 0)
 		goto done;
 	rc = kv_cache_set(c, 1, 4, KVK_F32, kv, kv, offset, e);
-	if (rc < 0 && (rc = kv_engine_fall_back(x, rc, e)) == KV_OK)
+	while (rc < 0 && (rc = kv_engine_fall_back(x, rc, e)) == KV_OK)
 		rc = kv_cache_set(c, 1, 4, KVK_F32, kv, kv, offset, e);
 	if (rc < 0)
 		goto done;
