@@ -13,28 +13,29 @@
 
 static const char *const names[KV_CHECKPOINT_PARTS] = { "parameters", "adam.m", "adam.v", "best" };
 
-/* Of the parts, one behind the other. */
+/* Of the header and the parts, one behind the other, into the header. */
 static int
-sum_of(float *const *parts, size_t n, char hex[17], struct kv_err *e)
+put_sum(struct kv_buf *header, float *const *parts, size_t n, struct kv_err *e)
 {
 	struct kv_summing *s = kv_summing_new(e);
 
 	if (s == NULL)
 		return KV_EMEM;
+	kv_summing_add(s, header->data, header->n);
 	for (size_t i = 0; i < KV_CHECKPOINT_PARTS; i++)
 		kv_summing_add(s, parts[i], n * sizeof(float));
-	safetensors_sum_text(kv_summing_get(s), hex);
+	safetensors_put_sum(header, kv_summing_get(s));
 	kv_summing_free(s);
 	return KV_OK;
 }
 
 static int
-put_header(const json_t *state, const char *hex, size_t n, struct kv_buf *b, struct kv_err *e)
+put_header(const json_t *state, size_t n, struct kv_buf *b, struct kv_err *e)
 {
 	const size_t bytes = n * sizeof(float);
 	char *inner = json_dumps(state, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
-	json_t *o = json_pack(
-	    "{s:{s:s s:s s:s}}", "__metadata__", MARK, "1", "state", inner != NULL ? inner : "", SAFETENSORS_SUM, hex);
+	json_t *o = json_pack("{s:{s:s s:s s:s}}", "__metadata__", MARK, "1", "state", inner != NULL ? inner : "",
+	    SAFETENSORS_SUM, SAFETENSORS_NO_SUM);
 	int bad = o == NULL || inner == NULL, rc;
 
 	for (size_t i = 0; i < KV_CHECKPOINT_PARTS && !bad; i++)
@@ -53,12 +54,11 @@ kv_checkpoint_write(
 {
 	struct kv_buf header = { 0 };
 	struct kv_outfile f;
-	char hex[17];
 	int rc = kv_outfile_open(&f, path, e);
 
 	if (rc < 0)
 		return rc;
-	if ((rc = sum_of(parts, n, hex, e)) == KV_OK && (rc = put_header(state, hex, n, &header, e)) == KV_OK)
+	if ((rc = put_header(state, n, &header, e)) == KV_OK && (rc = put_sum(&header, parts, n, e)) == KV_OK)
 		rc = kv_write_all(f.fd, header.data, header.n, e);
 	for (size_t i = 0; i < KV_CHECKPOINT_PARTS && rc == KV_OK; i++)
 		rc = kv_write_all(f.fd, parts[i], n * sizeof(float), e);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * The state of a training as a safetensors file: `parameters`, `adam.m`, `adam.v` and `best`, f32 [n] each, and in the
- * metadata `kvtrain` "1", `state` (a JSON object as text) and `xxh3`, their checksum (LOOKAHEAD.md).
+ * metadata `kvtrain` "1", `state` (a JSON object as text) and `xxh3`, the checksum of all this (LOOKAHEAD.md).
  */
 #ifndef KV_CHECKPOINT_H
 #define KV_CHECKPOINT_H

@@ -324,8 +324,9 @@ kv_lookahead_read_shape(struct kv_lookahead_shape *s, const char *path, struct k
 
 	if ((rc = kv_map_open(&map, path, e)) < 0)
 		return rc;
-	if ((rc = safetensors_metadata(&map, &metadata, e)) == KV_OK && (rc = describe(metadata, &d, e)) == KV_OK)
-		rc = kv_lookahead_check_shape(&d.shape, e);
+	if ((rc = safetensors_metadata(&map, &metadata, e)) == KV_OK && (rc = describe(metadata, &d, e)) == KV_OK &&
+	    (rc = kv_lookahead_check_shape(&d.shape, e)) == KV_OK)
+		rc = safetensors_check_sum(&map, e);
 	*s = d.shape;
 	json_decref(d.training);
 	json_decref(metadata);

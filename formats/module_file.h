@@ -7,12 +7,13 @@
 #include "lib/model/module.h"
 
 /* Read a module for a model.  Every tensor that the description promises must be there, in its shape, and no others;
- * F32, F16 and BF16 become f32.  A checksum of the numbers is compared if the file has one.  Fails: KV_EIO, KV_EFORMAT
+ * F32, F16 and BF16 become f32.  The checksum is compared if the file has one.  Fails: KV_EIO, KV_EFORMAT
  * (no module, or a damaged one), KV_EMODEL (made for another model, numbers that are not finite), KV_EMEM; the sentence
  * begins with path. */
 int kv_lookahead_read(struct kv_lookahead **out, const char *path, const struct kv_config *c, struct kv_err *e);
 
-/* What one is made of, which needs no model.  Fails: KV_EIO, KV_EFORMAT, KV_EARG; the sentence begins with path. */
+/* What one is made of, which needs no model; the checksum is compared here too.  Fails: KV_EIO, KV_EFORMAT, KV_EARG,
+ * KV_EMEM; the sentence begins with path. */
 int kv_lookahead_read_shape(struct kv_lookahead_shape *s, const char *path, struct kv_err *e);
 
 /* Write one; the file appears under its name when it is complete.  type: F32, F16 or BF16, rounded to nearest even.

@@ -67,7 +67,7 @@ set_number(json_t *to, const char *key, double v)
 }
 
 static json_t *
-metadata_of(const struct kv_lookahead *m, const char *sum)
+metadata_of(const struct kv_lookahead *m)
 {
 	char *training = json_dumps(m->training, JSON_COMPACT | JSON_SORT_KEYS);
 	json_t *o = json_object();
@@ -81,7 +81,7 @@ metadata_of(const struct kv_lookahead *m, const char *sum)
 	      json_object_set_new(o, "base_name", json_string_nocheck(m->base_name)) ||
 	      json_object_set_new(o, "base_fingerprint", json_string(m->base)) ||
 	      set_number(o, "base_parameters", (double)m->base_parameters) ||
-	      json_object_set_new(o, SAFETENSORS_SUM, json_string(sum)) ||
+	      json_object_set_new(o, SAFETENSORS_SUM, json_string(SAFETENSORS_NO_SUM)) ||
 	      json_object_set_new(o, "training", json_string(training));
 	free(training);
 	if (bad) {
@@ -92,10 +92,10 @@ metadata_of(const struct kv_lookahead *m, const char *sum)
 }
 
 static int
-put_header(const struct kv_lookahead *m, const struct element *as, const char *sum, struct kv_buf *b, struct kv_err *e)
+put_header(const struct kv_lookahead *m, const struct element *as, struct kv_buf *b, struct kv_err *e)
 {
 	const size_t size = kvk_types[as->type].bytes;
-	json_t *o = json_object(), *metadata = metadata_of(m, sum);
+	json_t *o = json_object(), *metadata = metadata_of(m);
 	struct kv_lookahead_tensor t;
 	size_t at = 0, n;
 	int bad = o == NULL || metadata == NULL || json_object_set(o, "__metadata__", metadata), rc;
@@ -151,14 +151,18 @@ put_tensors(const struct target *to, const struct kv_lookahead *m, const struct 
 	return rc;
 }
 
+/* Of the header and the tensors behind it, into the header. */
 static int
-sum_of(const struct kv_lookahead *m, const struct element *as, char hex[17], struct kv_err *e)
+put_sum(struct kv_buf *header, const struct kv_lookahead *m, const struct element *as, struct kv_err *e)
 {
 	const struct target to = { .sum = kv_summing_new(e) };
-	int rc = to.sum != NULL ? put_tensors(&to, m, as, e) : KV_EMEM;
+	int rc;
 
-	if (rc == KV_OK)
-		safetensors_sum_text(kv_summing_get(to.sum), hex);
+	if (to.sum == NULL)
+		return KV_EMEM;
+	kv_summing_add(to.sum, header->data, header->n);
+	if ((rc = put_tensors(&to, m, as, e)) == KV_OK)
+		safetensors_put_sum(header, kv_summing_get(to.sum));
 	kv_summing_free(to.sum);
 	return rc;
 }
@@ -169,14 +173,13 @@ kv_lookahead_write(const struct kv_lookahead *m, const char *path, enum kvk_type
 	const struct element *as = find_element(type);
 	struct kv_buf header = { 0 };
 	struct kv_outfile f;
-	char sum[17];
 	int rc;
 
 	if (as == NULL)
 		return kv_fail(e, KV_EARG, "a module is written as f32, f16 or bf16");
 	if ((rc = kv_outfile_open(&f, path, e)) < 0)
 		return rc;
-	if ((rc = sum_of(m, as, sum, e)) == KV_OK && (rc = put_header(m, as, sum, &header, e)) == KV_OK &&
+	if ((rc = put_header(m, as, &header, e)) == KV_OK && (rc = put_sum(&header, m, as, e)) == KV_OK &&
 	    (rc = kv_write_all(f.fd, header.data, header.n, e)) == KV_OK)
 		rc = put_tensors(&(struct target){ .fd = f.fd }, m, as, e);
 	kv_buf_fini(&header);

@@ -146,8 +146,7 @@ safetensors_each(
 
 	if ((rc = read_header(map, &header, &start, e)) < 0)
 		return rc;
-	json_object_foreach(header, name, tensor)
-	{
+	json_object_foreach (header, name, tensor) {
 		if (strcmp(name, "__metadata__") == 0 || (keep != NULL && !keep(name)))
 			continue;
 		if ((rc = read_tensor(name, tensor, map, start, &w, e)) < 0 || (rc = fn(ctx, name, &w, e)) < 0)
@@ -174,10 +173,69 @@ safetensors_metadata(const struct kv_map *map, json_t **out, struct kv_err *e)
 
 /* ---- checksums */
 
-void
-safetensors_sum_text(uint64_t sum, char hex[17])
+#define SUM_DIGITS (sizeof SAFETENSORS_NO_SUM - 1)
+
+/* Where the digits of the sum stand in a header, n when there are none.  No text in it can look like this: quotes in
+ * texts have a backslash in front. */
+static size_t
+find_sum(const unsigned char *header, size_t n)
 {
-	snprintf(hex, 17, "%016" PRIx64, sum);
+	static const char key[] = "\"" SAFETENSORS_SUM "\":\"";
+	const size_t key_bytes = sizeof key - 1;
+	const unsigned char *at = memmem(header, n, key, key_bytes);
+	const size_t digits = at != NULL ? (size_t)(at - header) + key_bytes : n;
+
+	return n - digits > SUM_DIGITS && header[digits + SUM_DIGITS] == '"' ? digits : n;
+}
+
+static void
+sum_text(uint64_t sum, char hex[SUM_DIGITS + 1])
+{
+	snprintf(hex, SUM_DIGITS + 1, "%016" PRIx64, sum);
+}
+
+void
+safetensors_put_sum(struct kv_buf *header, uint64_t sum)
+{
+	const size_t at = find_sum((const unsigned char *)header->data, header->n);
+	char hex[SUM_DIGITS + 1];
+
+	if (at == header->n)
+		return;
+	sum_text(sum, hex);
+	memcpy(header->data + at, hex, SUM_DIGITS);
+}
+
+/* Of the whole file, zeros in the place of its own digits. */
+static int
+sum_file(const struct kv_map *map, size_t digits, char hex[SUM_DIGITS + 1], struct kv_err *e)
+{
+	struct kv_summing *s = kv_summing_new(e);
+
+	if (s == NULL)
+		return KV_EMEM;
+	kv_summing_add(s, map->data, digits);
+	kv_summing_add(s, SAFETENSORS_NO_SUM, SUM_DIGITS);
+	kv_summing_add(s, map->data + digits + SUM_DIGITS, map->bytes - digits - SUM_DIGITS);
+	sum_text(kv_summing_get(s), hex);
+	kv_summing_free(s);
+	return KV_OK;
+}
+
+static int
+compare_sum(const struct kv_map *map, const char *sum, size_t start, struct kv_err *e)
+{
+	const size_t digits = find_sum(map->data, start);
+	char found[SUM_DIGITS + 1];
+	int rc;
+
+	if (sum == NULL || digits == start)
+		return kv_fail(e, KV_EFORMAT, "the file was damaged: its checksum is not sixteen digits");
+	if ((rc = sum_file(map, digits, found, e)) < 0)
+		return rc;
+	if (strcmp(sum, found) != 0)
+		return kv_fail(e, KV_EFORMAT, "the file was damaged: its checksum is %s, expected %.40s", found, sum);
+	return KV_OK;
 }
 
 int
@@ -185,19 +243,13 @@ safetensors_check_sum(const struct kv_map *map, struct kv_err *e)
 {
 	const json_t *sum;
 	json_t *header;
-	char found[17];
 	size_t start;
 	int rc = read_header(map, &header, &start, e);
 
 	if (rc < 0)
 		return rc;
-	if ((sum = json_object_get(json_object_get(header, "__metadata__"), SAFETENSORS_SUM)) != NULL) {
-		safetensors_sum_text(kv_checksum(map->data + start, map->bytes - start), found);
-		if (!json_is_string(sum) || strcmp(json_string_value(sum), found) != 0)
-			rc = kv_fail(e, KV_EFORMAT,
-			    "the file was damaged: the checksum of its numbers is %s, expected %.40s", found,
-			    json_is_string(sum) ? json_string_value(sum) : "text");
-	}
+	if ((sum = json_object_get(json_object_get(header, "__metadata__"), SAFETENSORS_SUM)) != NULL)
+		rc = compare_sum(map, json_string_value(sum), start, e);
 	json_decref(header);
 	return rc;
 }

@@ -26,10 +26,12 @@ int safetensors_each(
 /* The header's __metadata__, new reference; an empty object if there is none. */
 int safetensors_metadata(const struct kv_map *map, json_t **out, struct kv_err *e);
 
-/* Our own files keep a checksum of their numbers in the metadata: XXH3-64 of all bytes behind the header, as text. */
-#define SAFETENSORS_SUM "xxh3"
-void safetensors_sum_text(uint64_t sum, char hex[17]);
-/* It is right, or there is none.  Fails: KV_EFORMAT. */
+/* Our own files keep a checksum in the metadata: XXH3-64 of the whole file, header included, in which its own sixteen
+ * digits are zeros.  A header is made with zeros, which take part in the sum and give way to it. */
+#define SAFETENSORS_SUM    "xxh3"
+#define SAFETENSORS_NO_SUM "0000000000000000"
+void safetensors_put_sum(struct kv_buf *header, uint64_t sum);
+/* It is right, or there is none.  Fails: KV_EFORMAT, KV_EMEM. */
 int safetensors_check_sum(const struct kv_map *map, struct kv_err *e);
 
 /* A header's text into b, padded so that data begins on a line, with its length in front.  Fails: KV_EMEM. */

@@ -292,7 +292,7 @@ damaged() {
 		replace 0 '\x10\x00'; damaged $x 'header: byte '
 		replace 8 'x'; damaged $x 'header: byte '
 		replace 9 'x'; damaged $x 'header: byte '
-		replace $((size - 1)) 'x'; damaged $x 'checksum of its numbers'
+		replace $((size - 1)) 'x'; damaged $x 'its checksum is'
 		LC_ALL=C sed 's/__metadata__/__metadatA__/' $good >$x; damaged $x 'tensor __metadatA__: no dtype'
 		LC_ALL=C sed 's/"dtype"/"dtypE"/' $good >$x; damaged $x 'no dtype'
 		LC_ALL=C sed 's/"F\(16\|32\)"/"X\1"/' $good >$x; damaged $x 'dtype X.. is not supported'
@@ -308,6 +308,18 @@ damaged() {
 	state() { LC_ALL=C sed "$1" c.safetensors.checkpoint >x.safetensors.checkpoint; damaged x.safetensors.checkpoint "$2"; }
 	state 's/"state":"{/"state":"[/' 'its state is no JSON object'
 	state 's/"state"/"stAte"/' 'no state in its metadata'
+	# what is as good as what was there, but for the checksum
+	module 's/"alpha":"32"/"alpha":"22"/' 'its checksum is'
+	module 's/steps_made\\":40/steps_made\\":41/' 'its checksum is'
+	fails 1 '^kv-prefill: x.safetensors: .*its checksum is' kv-prefill -p words --lookahead x.safetensors -o out.kv
+	for key in adam_steps best_step step worse recipe best_loss; do
+		state "s/\\(\"$key\\\\\":[^0-9]*\\)[0-9]/\\17/" 'its checksum is'
+	done
+	state 's/"ended\\":true/"ended\\":null/' 'its checksum is'
+	cp x.safetensors.checkpoint resumed.safetensors.checkpoint
+	fails 1 '^kv-train: resumed.safetensors.checkpoint: .*its checksum is' train --steps 40 --save-every 7 --resume \
+		-o resumed.safetensors samples.jsonl
+	[ ! -e resumed.safetensors ]
 	state 's/"xxh3"/"xxh2"/' 'no xxh3 in its metadata'
 	# other names do as well
 	cp x.safetensors.checkpoint other; damaged other 'no xxh3'
@@ -315,8 +327,8 @@ damaged() {
 	# what damage is shown is refused where it would be used
 	cp m.safetensors x.safetensors
 	printf x | dd of=x.safetensors bs=1 seek=$(($(stat -c %s m.safetensors) - 1)) conv=notrunc status=none
-	fails 1 '^kv-prefill: x.safetensors: .*checksum of its numbers' kv-prefill -p words --lookahead x.safetensors -o out.kv
-	fails 1 '^kv-train: x.safetensors: .*checksum of its numbers' train --steps 1 --from x.safetensors -o out samples.jsonl
+	fails 1 '^kv-prefill: x.safetensors: .*its checksum is' kv-prefill -p words --lookahead x.safetensors -o out.kv
+	fails 1 '^kv-train: x.safetensors: .*its checksum is' train --steps 1 --from x.safetensors -o out samples.jsonl
 	fails 1 'x.safetensors: not a model but' kv-prefill -m x.safetensors -p words -o out.kv
 	[ ! -e out.kv ]
 }

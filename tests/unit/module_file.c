@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <cmocka.h>
 
@@ -331,6 +332,15 @@ static void
 the_checksum_is_compared(void **state)
 {
 	struct kv_lookahead *m = make(2, KV_LOOKAHEAD_ALL), *back;
+	static const struct {
+		const char *from, *to;
+	} others[] = {
+		{ "\"alpha\":\"0.1", "\"alpha\":\"0.2" },
+		{ "\"base_name\":\"", "\"base_name\":\"x" },
+		{ "\\\"steps\\\":17", "\\\"steps\\\":16" },
+		{ "\"layers\":\"2\"", "\"layers\":\"02\"" },
+	};
+	static unsigned char whole[1 << 16];
 	char *text = calloc(1, 1 << 16), *sum, old[64], other[64];
 	struct kv_err e = { 0 };
 	struct file x;
@@ -346,7 +356,22 @@ the_checksum_is_compared(void **state)
 		expect_refused(KV_EFORMAT, "checksum");
 		x.bytes[i] ^= 1;
 	}
+	for (size_t i = 0; i < sizeof others / sizeof *others; i++) { /* what the header says, as good as before */
+		edit(&x, others[i].from, others[i].to);
+		expect_refused(KV_EFORMAT, "its checksum is");
+	}
+	edit(&x, "\"alpha\":\"0.1", "\"alpha\":\"0.2");
+	assert_int_equal(kv_lookahead_read_shape(&(struct kv_lookahead_shape){ 0 }, path, &e), KV_EFORMAT);
+	x.bytes[x.header - 1] = '\n'; /* what pads it */
+	store(x.bytes, x.n);
+	expect_refused(KV_EFORMAT, "its checksum is");
+	x.bytes[x.header - 1] = ' ';
 	assert_non_null(sum = strstr(text, "\"xxh3\":\""));
+	memset(whole, 0, sizeof whole); /* the documented way */
+	memcpy(whole, x.bytes, x.n);
+	memset(whole + 8 + (sum - text) + 8, '0', 16);
+	snprintf(other, sizeof other, "%016llx", (unsigned long long)XXH3_64bits(whole, x.n));
+	assert_memory_equal(sum + 8, other, 16);
 	snprintf(old, sizeof old, "%.26s", sum); /* "xxh3":"0123456789abcdef", */
 	strcpy(other, old);
 	other[23] = old[23] == '0' ? '1' : '0';

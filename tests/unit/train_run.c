@@ -295,6 +295,7 @@ a_state_that_does_not_fit_is_refused(void **state)
 	struct kv_err e = { 0 };
 	struct kv_buf bytes;
 	struct school x;
+	size_t header;
 
 	(void)state;
 	open_school(&x, 4);
@@ -306,14 +307,14 @@ a_state_that_does_not_fit_is_refused(void **state)
 	expect_text(&e, "'rate' differs");
 	json_object_set_new(x.recipe, "rate", json_real(0.1));
 	bytes = scratch_read(path);
-	for (size_t at = 0; at < bytes.n; at += at < 400 ? 1 : 997) { /* cut at any place, or one bit wrong */
+	header = 8 + (unsigned char)bytes.data[0] + ((size_t)(unsigned char)bytes.data[1] << 8);
+	for (size_t at = 0; at < bytes.n; at += at < header ? 1 : 997) { /* cut at any place, or one bit wrong */
 		scratch_write(path, bytes.data, at);
 		assert_true(kv_training_load(&x.t, path, x.recipe, &e) < 0);
-		if (at < 400)
-			continue;
 		bytes.data[at] ^= 4;
 		scratch_write(path, bytes.data, bytes.n);
-		assert_true(kv_training_load(&x.t, path, x.recipe, &e) < 0);
+		if (kv_training_load(&x.t, path, x.recipe, &e) >= 0)
+			fail_msg("byte %zu of %zu may be wrong", at, bytes.n);
 		bytes.data[at] ^= 4;
 	}
 	scratch_write(path, bytes.data, bytes.n);
