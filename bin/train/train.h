@@ -56,10 +56,11 @@ struct kv_train_run {
 	struct kv_training training;
 	struct kv_training_calls calls;
 	struct kv_training_log *log;
-	bool leaving;          /* the time is up */
-	struct kv_err unsaved; /* why the last checkpoint is missing; zero: it is there, or none was wanted */
-	double began, last;    /* seconds */
-	double loss_sum;       /* since the last line */
+	bool leaving;                   /* the time is up */
+	struct kv_err unsaved;          /* why the last checkpoint is missing; zero: it is there, or none was wanted */
+	struct kv_err unlogged, unsaid; /* why log and standard output end on the way; zero: they do not */
+	double began, last;             /* seconds */
+	double loss_sum;                /* since the last line */
 	size_t loss_n;
 };
 

@@ -76,7 +76,8 @@ static const struct kv_opt opts[] = {
 	{ "decay", 0, KV_STRING, &kv_train.decay, "HOW", "from there on", 0, 0, "cosine|linear|none" },
 	{ "last-lr", 0, KV_DOUBLE, &kv_train.last_rate, "SHARE", "of the highest rate, at the end", 0, 1, NULL },
 	{ "betas", 0, KV_STRING, &kv_train.betas, "X,Y", "of Adam", 0, 0, NULL },
-	{ "eps", 0, KV_DOUBLE, &kv_train.eps, "X", "of Adam", 0, 1, NULL },
+	/* steps divide by it where gradients, or their squares in f32, are 0: they stay finite and small */
+	{ "eps", 0, KV_DOUBLE, &kv_train.eps, "X", "of Adam", 1e-20, 1, NULL },
 	{ "clip", 0, KV_DOUBLE, &kv_train.clip, "NORM", "largest norm of a step's gradient; 0: any", 0, 1e9, NULL },
 	{ "recall", 0, KV_STRING, &kv_train.recall, "K,...", "entries whose recall is measured", 0, 0, NULL },
 	{ "measure-every", 0, KV_SIZE, &kv_train.measure_every, "STEPS", "on what is held out; 0: at the end only", 0,

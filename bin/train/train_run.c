@@ -13,7 +13,15 @@
 
 static const struct kv_train_options *const o = &kv_train;
 
-/* ---- what the training calls */
+/* ---- what the training calls: learning does not end for what is said about it or kept beside it */
+
+/* What goes to a place ends with its first fault there. */
+static void
+say_end(const char *what, size_t step, const struct kv_err *why)
+{
+	kv_progress_end();
+	kv_warn("step %zu: %s here: %s", step, what, why->text);
+}
 
 static int
 get(void *ctx, bool held_out, size_t i, struct kv_sample_view *v, struct kv_err *e)
@@ -29,11 +37,26 @@ stepped(void *ctx, const struct kv_training_step *s, struct kv_err *e)
 	struct kv_train_run *r = ctx;
 	const double now = kv_seconds(), took = now - r->last;
 
+	(void)e;
 	r->last = now;
 	r->loss_sum += s->loss;
 	r->loss_n++;
 	kv_progress("steps", s->step, r->plan.schedule.steps);
-	return kv_training_log_step(r->log, s, now - r->began, took, e);
+	if (r->unlogged.code == 0 && kv_training_log_step(r->log, s, now - r->began, took, &r->unlogged) < 0)
+		say_end("the log ends", s->step, &r->unlogged);
+	return KV_OK;
+}
+
+static int
+say_figures(
+    const struct kv_train_run *r, const struct kv_training *t, const struct kv_training_figures *f, struct kv_err *e)
+{
+	printf("step %zu/%zu  loss %.4f  held-out %.4f", t->step, r->plan.schedule.steps,
+	    r->loss_n > 0 ? r->loss_sum / (double)r->loss_n : 0, f->loss);
+	for (size_t i = 0; i < r->plan.n_k; i++)
+		printf("  recall@%zu %.4f", r->plan.ks[i], f->recall[i]);
+	printf("%s  %.0f s\n", t->best_step == t->step ? "  best" : "", kv_seconds() - r->began);
+	return fflush(stdout) == 0 ? KV_OK : kv_fail(e, KV_EIO, "standard output: %s", strerror(errno));
 }
 
 static int
@@ -41,20 +64,16 @@ measured(void *ctx, const struct kv_training *t, const struct kv_training_figure
 {
 	struct kv_train_run *r = ctx;
 
+	(void)e;
 	kv_progress_end();
-	if (!kv_common.quiet) {
-		printf("step %zu/%zu  loss %.4f  held-out %.4f", t->step, r->plan.schedule.steps,
-		    r->loss_n > 0 ? r->loss_sum / (double)r->loss_n : 0, f->loss);
-		for (size_t i = 0; i < r->plan.n_k; i++)
-			printf("  recall@%zu %.4f", r->plan.ks[i], f->recall[i]);
-		printf("%s  %.0f s\n", t->best_step == t->step ? "  best" : "", kv_seconds() - r->began);
-		if (fflush(stdout) != 0)
-			return kv_fail(e, KV_EIO, "standard output: %s", strerror(errno));
-	}
+	if (!kv_common.quiet && r->unsaid.code == 0 && say_figures(r, t, f, &r->unsaid) < 0)
+		say_end("figures end", t->step, &r->unsaid);
 	r->loss_sum = 0;
 	r->loss_n = 0;
 	r->last = kv_seconds();
-	return kv_training_log_measure(r->log, t, f, e);
+	if (r->unlogged.code == 0 && kv_training_log_measure(r->log, t, f, &r->unlogged) < 0)
+		say_end("the log ends", t->step, &r->unlogged);
+	return KV_OK;
 }
 
 /* A checkpoint is there to go on from, and learning goes on without one.  The last one's fault is told in the end, when
@@ -197,7 +216,17 @@ write_module(struct kv_train_run *r, struct kv_err *e)
 	return kv_lookahead_write(r->module, o->output, kv_type_find(o->dtype), e);
 }
 
-/* What was learnt to the end is not lost for a fault of what is said about it or kept beside it, which goes to late.
+/* One more fault that costs no module. */
+static void
+add_late(struct kv_err *late, const char *what, const struct kv_err *why)
+{
+	const struct kv_err before = *late;
+
+	if (why->code < 0)
+		kv_fail(late, KV_EIO, "%s%s%s%s", before.text, before.code < 0 ? "; " : "", what, why->text);
+}
+
+/* What was learnt is not lost for a fault of what is said about it or kept beside it, which goes to late.
  * Fails: learning did. */
 static int
 run(struct kv_train_run *r, struct kv_err *late, struct kv_err *e)
@@ -208,8 +237,9 @@ run(struct kv_train_run *r, struct kv_err *late, struct kv_err *e)
 		*late = *e;
 	else if (rc < 0)
 		return kv_where(e, "step %zu", r->training.step + 1);
-	else if (r->unsaved.code < 0)
-		kv_fail(late, KV_EIO, "there is no checkpoint to go on from: %s", r->unsaved.text);
+	add_late(late, "there is no checkpoint to go on from: ", &r->unsaved);
+	add_late(late, "the log is not whole: ", &r->unlogged);
+	add_late(late, "", &r->unsaid);
 	if (!r->training.ended)
 		kv_warn("the time is up at step %zu of %zu%s", r->training.step, r->plan.schedule.steps,
 		    r->unsaved.code == 0 ? ": go on with --resume" : "");

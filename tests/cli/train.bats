@@ -159,6 +159,10 @@ figures() {
 	fails 2 "unknown METHOD 'x'" kv-train x
 	fails 2 'give -o FILE' kv-train lookahead samples.jsonl
 	fails 2 '--recall' kv-train lookahead -o a --recall 1,x samples.jsonl
+	for eps in 0 -1 1e-21 2 nan; do
+		fails 2 '^kv-train: --eps: expected a number' kv-train lookahead -o a --eps $eps samples.jsonl
+	done
+	train --steps 3 --eps 1e-20 -o e.safetensors samples.jsonl
 	fails 2 '--shard' kv-train lookahead --prepare-only --cache c --shard 2/2 samples.jsonl
 	fails 2 'exclude each other' kv-train lookahead -o a --held-out x --held-out-share 0.1 samples.jsonl
 	fails 1 'no such|No such' kv-train lookahead -o a missing.jsonl
@@ -210,6 +214,27 @@ figures() {
 		train --steps 3 -o c.safetensors --checkpoint gone/c lines
 	wait
 	kv-show c.safetensors >/dev/null
+}
+
+@test "a log that cannot be written costs no module, nor do figures" {
+	fails 1 '^kv-train: a.safetensors is written, but the log is not whole: /dev/full: .*No space left' \
+		train --steps 40 --save-every 7 -o a.safetensors --log /dev/full samples.jsonl
+	[ "$(wc -l <<<"$stderr")" -eq 1 ]
+	cmp a.safetensors "$BATS_FILE_TMPDIR/whole.safetensors"
+	# told once on the way; the other place has all its lines
+	short() { kv-train lookahead --rows 1 --steps 4 --measure-every 1 --cache "$BATS_FILE_TMPDIR/cache" --generate 8 \
+		--held-out-share 0.3 -o "$@" samples.jsonl; }
+	fails 1 'warning: step 1: the log ends here: /dev/full: .*No space left' short b.safetensors --log /dev/full
+	[ "$(grep -c 'No space left' <<<"$stderr")" -eq 2 ]
+	[ "$(grep -c '^step [1-4]/4 ' <<<"$output")" -eq 4 ]
+	full() { short "$@" >/dev/full; }
+	fails 1 'warning: step 1: figures end here: standard output: No space left' full c.safetensors --log log
+	[ "$(grep -c '^kv-train: c.safetensors is written, but standard output: No space left' <<<"$stderr")" -eq 1 ]
+	[ "$(grep -c held_out log)" -eq 4 ]
+	cmp b.safetensors c.safetensors
+	fails 1 'd.safetensors is written, but there is no checkpoint .*No space.*; the log is not whole: .*; standard output: No space' \
+		full d.safetensors --log /dev/full --checkpoint /dev/full
+	cmp b.safetensors d.safetensors
 }
 
 @test "--from brings its shape: options beside it say the same or are refused" {
