@@ -128,7 +128,7 @@ help:
 	@echo 'make check-cuda  the CUDA backend alone, on a processor (needs the CUDA headers, no card)'
 	@echo 'make check-shim  what stands for a card there'
 	@echo 'make check-long  slow tests: the demo model and original vocabularies are fetched'
-	@echo 'make bench       measure every stage and pipeline (10 minutes); BENCH_QUICK=1: try it out (1 minute)'
+	@echo 'make bench       measure every stage and pipeline (15 minutes); BENCH_QUICK=1: try it out (1 minute)'
 	@echo 'make card        build/card: what bench/gpu.sh tests and measures, to be taken to a machine with a card (needs nvcc)'
 	@echo 'make install     to $$DESTDIR$$prefix (/usr/local); make uninstall takes it away'
 	@echo 'make clean       remove build/'

@@ -22,7 +22,8 @@
 #	GPU_WORK      folder for model and caches, with 24 GB to spare; kept (default: a temporary one, where there is room)
 #	GPU_SMOLLM2   a model file to compare devices by (default: the one in KV_BUILD/models, models/*.gguf, or none)
 #	GPU_PYTHON    (python3) where torch may be
-#	GPU_TINY=1    tries the script without a card: the shim's library, a model of a few thousand weights
+#	GPU_TINY=1    tries the script without a card: the shim's library, a model of a few thousand weights; not from
+#	              `make card`'s folder, which has no shim
 #	KV_BUILD      (build) folder of what is run; nothing is built where `make card` has made it
 #	KV_CUDA_LIBRARY, KV_CUBLAS_LIBRARY, KV_DEVICE    other libraries, another card (default cuda)
 set -uo pipefail
