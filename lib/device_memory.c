@@ -3,15 +3,15 @@
 
 #include <stdint.h>
 
+#include "kernels/lack.h"
 #include "lib/buf.h"
-
-#define MB 1e6
 
 /* Of `bytes` that could not be had. */
 static void
 no_memory(const struct kv_device *d, size_t bytes, struct kv_err *e)
 {
 	const char *name = d->op->name;
+	char text[KVK_LACK_TEXT];
 
 	if (d->library == NULL) {
 		kv_fail(e, KV_EMEM, "%s: out of memory (%zu bytes wanted)", name, bytes);
@@ -21,8 +21,7 @@ no_memory(const struct kv_device *d, size_t bytes, struct kv_err *e)
 	if (d->op->wait(d->dev) != 0)
 		kv_fail(e, KV_EMEM, "%s: %s", name, d->op->error(d->dev));
 	else
-		kv_fail(e, KV_EMEM, "%s: out of device memory (%.1f MB wanted, %.1f MB free)", name,
-		    (double)bytes / MB, (double)d->op->room(d->dev) / MB);
+		kv_fail(e, KV_EMEM, "%s: %s", name, kvk_lack(text, bytes, d->op->room(d->dev)));
 	kv_device_blame(d, KV_EMEM, e);
 }
 

@@ -3,13 +3,13 @@
  * waits for the card. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/weight.h"
+#include "kernels/lack.h"
 
 #include <stdlib.h>
 
 #define BUCKETS 1024
 #define ALIGN   256
 #define KEEP    ((size_t)256 << 20) /* bytes that may lie idle however little is in use */
-#define MB      1e6
 
 struct block {
 	void *p;
@@ -192,11 +192,11 @@ int
 cuda_no_memory(struct kvk_dev *dev, size_t bytes)
 {
 	const cudaError_t status = cudaStreamSynchronize(dev->stream);
+	char text[KVK_LACK_TEXT];
 
 	if (status != cudaSuccess)
 		return cuda_check(dev, status, "the card");
-	return cuda_fail(dev, KVK_EMEM, "out of device memory (%.1f MB wanted, %.1f MB free)", (double)bytes / MB,
-	    (double)cuda_room(dev) / MB);
+	return cuda_fail(dev, KVK_EMEM, "%s", kvk_lack(text, bytes, cuda_room(dev)));
 }
 
 void *

@@ -128,6 +128,7 @@ gives_way() {
 		[ "$status" -eq 0 ] || { echo "$bytes bytes: $stderr"; return 1; }
 		[ -n "$stderr" ] || break # it suffices
 		one_line '^kv-[a-z]+: warning: .*out of device memory.*; the CPU computes instead$'
+		[[ $stderr != *'0.0 '[MK]B* ]] # not 300 bytes
 		echo "$stderr" >>reasons
 		[[ $stderr == *'sequence 0, layer 1:'* ]] || diff -r cpu auto # layer 0 has been the card's
 		run --separate-stderr at cuda "$@"

@@ -19,7 +19,7 @@ setup() {
 	printf '#include <stdio.h>\n#include "formats/a.h"\n#include "lib/score/score.h"\n' >"$T/bin/kv-a.c"
 	printf '#include "lib/score/score.h"\n#include "kernels/backend.h"\n' >"$T/lib/score/knorm.c"
 	printf '#include "lib/score/attention.h"\n' >"$T/lib/score/scores.c"
-	printf '#include "kernels/backend.h"\n#include "kernels/cpu/cpu.h"\n' >"$T/kernels/cpu/op.c"
+	printf '#include "kernels/%s.h"\n' backend lack cpu/cpu >"$T/kernels/cpu/op.c"
 	run "$check" "$T"
 	[ "$status" -eq 0 ]
 }
@@ -38,6 +38,7 @@ stray() {
 	stray formats/a.c '#include "bin/common.h"' 'formats/ is below bin/'
 	stray kernels/cpu/a.c '#include "lib/err.h"' 'a kernel knows backend.h'
 	stray kernels/cpu/a.c '#include "kernels/cuda/b.h"' 'a kernel knows backend.h'
+	stray kernels/cpu/a.c '#include "kernels/other.h"' 'a kernel knows backend.h'
 	stray lib/a.c '#include <cuda_runtime.h>' 'only kernels/cuda'
 	stray lib/a.c '#include "err.h"' 'from the root'
 	stray tests/a.c '#include "lib/err.c"' 'no header'

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include <dlfcn.h>
 
+#include "kernels/lack.h"
 #include "lib/device_memory.h"
 
 static void
@@ -243,6 +244,24 @@ full_card(const char *name, enum kvk_precision precision)
 	return d;
 }
 
+/* Small amounts are told too. */
+static void
+lacks(void **state)
+{
+	struct kv_device d = full_card("cuda", KVK_PRECISION_F32);
+	char text[KVK_LACK_TEXT];
+	struct kv_err e = { 0 };
+
+	(void)state;
+	assert_null(kv_device_alloc(&d, 20480, 1, &e));
+	assert_non_null(strstr(e.text, "card: out of device memory (20.5 KB wanted, 2.5 MB free)"));
+	assert_string_equal(kvk_lack(text, 1000, 999), "out of device memory (1.0 KB wanted, 999 bytes free)");
+	assert_string_equal(kvk_lack(text, 999999, 1000000), "out of device memory (1000.0 KB wanted, 1.0 MB free)");
+	assert_string_equal(kvk_lack(text, SIZE_MAX, 0),
+	    "out of device memory (18446744073709.6 MB wanted, 0 bytes free)");
+	kv_device_close(&d);
+}
+
 static char told[KV_ERR_TEXT];
 
 static void
@@ -376,6 +395,7 @@ main(void)
 		cmocka_unit_test(tables),
 		cmocka_unit_test(every_operation),
 		cmocka_unit_test(memory_and_errors),
+		cmocka_unit_test(lacks),
 		cmocka_unit_test(falls_back),
 		cmocka_unit_test(stands),
 		cmocka_unit_test(memory_of_a_lost_card),
